@@ -3,6 +3,7 @@
 * :func:`group_repetitions` groups records by instance type, provider, batch size, workers, nodes and varied factors.
 * :func:`check_repetitions` checks that the records of a group agree in all of :data:`CONDITIONS`.
 * :func:`check_comparable` checks that all records trained the same task. Different software gives a finding.
+* :func:`find_differences` compares a training with the conditions of a forecast.
 * :func:`distinct` removes copies of a record.
 
 An unknown value is compatible with every value.
@@ -11,14 +12,14 @@ An unknown value is compatible with every value.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from operator import attrgetter
 from typing import Any, NamedTuple, TypeVar
 
 from vmselect._checks import list_items, show
 from vmselect.errors import ArgumentError, EstimateError, RankingError, VmselectError
 from vmselect.findings import Finding
-from vmselect.records import Profile, Record
+from vmselect.records import Forecast, Profile, Record
 from vmselect.records.registry import KINDS
 from vmselect.units import list_some
 
@@ -175,6 +176,72 @@ def count_nodes(profile: Profile) -> int:
     if isinstance(nodes, int | float) and nodes >= 1:
         return int(nodes)
     return math.ceil(environment.workers / (environment.workers_per_machine or 1))
+
+
+class Difference(NamedTuple):
+    """A condition in which a training differs from a forecast. ``other_work``: it was not the work of the forecast."""
+
+    name: str
+    forecast: Any
+    training: Any
+    other_work: bool
+
+    def __str__(self) -> str:
+        return f"{self.name} ({show(self.training)} instead of {show(self.forecast)})"
+
+
+GIVEN_CONDITIONS = {
+    "examples": "number of training examples",
+    "validation_examples": "number of validation examples",
+    "steps_per_epoch": "steps per epoch",
+    "validation_steps": "validation steps",
+}
+"""Names of the conditions that the arguments of the same meaning replace."""
+
+
+def read_conditions(profiles: Sequence[Profile], given: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Values of :data:`CONDITIONS` that all ``profiles`` have in common, replaced by arguments that the user gave."""
+    given = given or {}
+    found: dict[str, Any] = {}
+    for condition in CONDITIONS:
+        values = _distinct_values(profiles, condition.read)
+        if len(values) == 1 and condition.given.isdisjoint(given):
+            found[condition.name] = values[0]
+    sizes = {profile.batch_size for profile in profiles} - {None}
+    if len(sizes | ({given["batch_size"]} if given.get("batch_size") else set())) > 1:
+        # Steps per epoch follow from the batch size.
+        for name in ("steps per epoch", "validation steps"):
+            found.pop(name, None)
+    return found | {name: given[key] for key, name in GIVEN_CONDITIONS.items() if given.get(key) is not None}
+
+
+def identify_forecast(forecast: Forecast) -> Identity:
+    """The key of the group of records to which the training of ``forecast`` belongs."""
+    factors = tuple(sorted(forecast.factors.items(), key=lambda item: item[0]))
+    return Identity(
+        forecast.instance_type, forecast.provider, forecast.batch_size, forecast.workers, forecast.nodes, factors
+    )
+
+
+def find_differences(forecast: Forecast, profile: Profile) -> list[Difference]:
+    """All known values in which the training ``profile`` differs from ``forecast``. An unknown value never differs."""
+    found: list[Difference] = []
+    expected, real = identify_forecast(forecast), identify(profile)
+    for field in Identity._fields:
+        one, other = getattr(expected, field), getattr(real, field)
+        if one is not None and other is not None and one != other:
+            one, other = (dict(one), dict(other)) if field == "factors" else (one, other)
+            found.append(Difference(field.replace("_", " "), one, other, True))
+    for condition in CONDITIONS:
+        value, known = condition.read(profile), forecast.conditions.get(condition.name)
+        if value is None or known is None or value == known:
+            continue
+        # One step more or less is the smaller last batch, kept or dropped.
+        close = condition.part == "run" and bool(condition.given) and abs(value - known) <= 1
+        other_work = condition.part == "task" or bool(condition.given)
+        if not close:
+            found.append(Difference(condition.name, known, value, other_work))
+    return found
 
 
 def group_repetitions(profiles: Iterable[Profile]) -> dict[Identity, list[Profile]]:

@@ -14,6 +14,7 @@ from vmselect.cli.options import (
     BootOption,
     ConfidenceOption,
     ExamplesOption,
+    KeepOption,
     MethodOption,
     ProfilesArgument,
     StepsPerEpochOption,
@@ -52,6 +53,7 @@ def estimate(
         typer.Option(help="Phase of the training: EPOCHS:PROFILE, or EPOCHS:FACTOR of the time. Repeatable."),
     ] = None,
     terms: Annotated[bool, flag("--terms", help="Also show the terms that add up to the time.")] = False,
+    keep: KeepOption = None,
     format: FormatOption = Format.table,  # noqa: A002
     method: MethodOption = _defaults.METHOD,
     confidence: ConfidenceOption = _defaults.CONFIDENCE,
@@ -76,6 +78,8 @@ def estimate(
 
       vmselect estimate profiles/ --epochs 5,10,20 --terms --format csv
 
+      vmselect estimate profiles/ --epochs 50 --keep forecasts/
+
       vmselect estimate small.json --phase 10:1 --phase 5:large.json
     """
     from vmselect.estimation.programs import EXCLUDED_FIT
@@ -93,14 +97,22 @@ def estimate(
     rows: list[dict[str, Any]] = []
     findings: dict[Finding, None] = {}
     failed: list[VmselectError] = []
+    kept: list[Path] = []
     files = [one for _, one in walk_records(profiles, kind="training")]
     readable = [one for one in files if isinstance(one, Profile)]
     for same, is_program in _group(readable, across_sizes=batch_size is not None):
         try:
             if is_program and not phase:
+                if keep is not None:
+                    raise ArgumentError(
+                        f"{same[0].title}: the fits of a program cannot be kept as forecasts. Omit --keep, or estimate "
+                        "the files of one fit."
+                    )
                 found = [*_each_fit(same, counts, options)]
             else:
-                found = [*_one_training(same, counts, phase, options)]
+                estimates = _one_training(same, counts, phase, options)
+                kept += [path for one in estimates if keep is not None for path in one.keep(keep)]
+                found = [_describe(same, one, options) for one in estimates]
         except VmselectError as error:
             failed.append(error)
             continue
@@ -115,6 +127,7 @@ def estimate(
     columns = FIT_COLUMNS if any("fit" in row for row in rows) else COLUMNS
     emit(rows, (*columns, *shown), format=format)
     print_err(findings)
+    print_err([f"Kept {len(kept)} forecasts in {keep}."] if kept else [])
     print_err(failed)
     if failed or any(finding.code == EXCLUDED_FIT for finding in findings):
         raise typer.Exit(2)
@@ -122,23 +135,26 @@ def estimate(
 
 def _one_training(
     same: list[Profile], counts: list[int] | None, phases: list[str] | None, options: dict[str, Any]
-) -> Rows:
-    from vmselect.estimation import estimate, fit_runtime
+) -> list[RuntimeEstimate]:
+    from vmselect.estimation import estimate
     from vmselect.estimation.programs import epochs_of
 
+    if phases:
+        return [estimate(same, phases=[_read_phase(text) for text in phases], **options)]
+    return [estimate(same, epochs=count, **options) for count in counts or [epochs_of(same[0])]]
+
+
+def _describe(
+    same: list[Profile], one: RuntimeEstimate, options: dict[str, Any]
+) -> tuple[dict[str, Any], tuple[Finding, ...]]:
+    """The row of an estimate, and its findings."""
     about = {
         "instance_type": same[0].instance_type,
         "batch_size": options["batch_size"] or same[0].batch_size,
         "model": same[0].model,
         "repetitions": len(same),
     }
-    if phases:
-        estimates = [estimate(same, phases=[_read_phase(text) for text in phases], **options)]
-    else:
-        model = fit_runtime(same, **options)
-        estimates = [model.at(count) for count in counts or [epochs_of(same[0])]]
-    for one in estimates:
-        yield about | _row(one), one.findings
+    return about | _row(one), one.findings
 
 
 def _each_fit(same: list[Profile], counts: list[int] | None, options: dict[str, Any]) -> Rows:

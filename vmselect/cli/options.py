@@ -16,6 +16,7 @@ import typer
 
 from vmselect import _defaults
 from vmselect._files import has_file
+from vmselect.cli.output import print_err
 from vmselect.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -53,6 +54,9 @@ ValidationExamplesOption = Annotated[
 ]
 StepsPerEpochOption = Annotated[float | None, estimate_option(help="Training steps per epoch. Default: as probed.")]
 BootOption = Annotated[float | None, estimate_option(help="Seconds that a machine takes to boot.", show_default="0")]
+KeepOption = Annotated[
+    Path | None, typer.Option(help="Keep the predictions as forecasts in this folder, for vmselect score.")
+]
 
 
 @dataclass(kw_only=True)
@@ -68,6 +72,7 @@ class RankingOptions:
     ] = None
     model: Annotated[str | None, typer.Option(help="Use only the profiles of this model.")] = None
     fit: Annotated[str | None, typer.Option(help="Number or name of the fit to rank, if a script has several.")] = None
+    keep: KeepOption = None
     deadline_hours: Annotated[float | None, limit_option(help="Exclude candidates over this number of hours.")] = None
     budget_usd: Annotated[float | None, limit_option(help="Exclude candidates that cost more than this (USD).")] = None
     deadline_chance: Annotated[
@@ -140,6 +145,9 @@ class RankingOptions:
         ranking = make(load_profiles(profiles), **self._arguments(), **given)
         sweeps = [path for path in profiles if has_file(path / "journal.jsonl")]
         spared = [finding for path in sweeps for finding in skipped_findings(read_state(path))]
+        if self.keep is not None:
+            kept = ranking.keep(self.keep)
+            print_err([f"Kept {len(kept)} forecasts in {self.keep}."])
         return ranking.with_findings(spared) if spared else ranking
 
     def _arguments(self) -> dict[str, Any]:
@@ -147,6 +155,7 @@ class RankingOptions:
         from vmselect.records import load_profiles
 
         given = {one.name: value for one in fields(self) if (value := getattr(self, one.name)) is not None}
+        given.pop("keep", None)
         date, own_prices = given.pop("date", None), given.pop("own_prices", None)
         given["catalog"] = open_catalog(given.get("catalog"), date=date, own_prices=own_prices)
         if "objective" in given:

@@ -79,6 +79,8 @@ def rank(
 
       vmselect rank profiles/ -e 50 --against watched/
 
+      vmselect rank profiles/ -e 50 --keep forecasts/
+
       vmselect rank profiles/ -e 50 --format json > ranking.json
     """
     from vmselect.records import load_profiles

@@ -12,12 +12,14 @@ from vmselect._checks import check_choice, check_count, check_seconds, check_sha
 from vmselect.errors import ArgumentError, EstimateError
 from vmselect.estimation.batch_sizes import fit_other_batch_size, group_by_batch_size
 from vmselect.estimation.first_runs import describe_cold_run, is_cold, predict_first_run
+from vmselect.estimation.forecasts import Source
 from vmselect.estimation.malta import fit_epochs, fit_iterations
 from vmselect.estimation.robust import fit_robust
 from vmselect.estimation.runtime import TERMS, RuntimeEstimate, RuntimeModel
 from vmselect.estimation.workload import Workload
 from vmselect.grouping import check_repetitions, read_records
 from vmselect.records import Profile
+from vmselect.records.forecast import Basis
 
 Profiles: TypeAlias = Profile | Iterable[Profile]
 Phase: TypeAlias = tuple[int, Profile | float]
@@ -138,8 +140,16 @@ def estimate(
         confidence=confidence,
         boot_seconds=boot_seconds,
     )
+    given = Workload.merge(
+        workload,
+        {
+            "batch_size": batch_size, "examples": examples, "validation_examples": validation_examples,
+            "steps_per_epoch": steps_per_epoch,
+        },
+    ).given  # fmt: skip
+    source = Source(records=tuple(measured), given=given, basis=find_basis(measured, model, given.get("batch_size")))
     if phases is None:
-        return model.at(epochs)  # type: ignore[arg-type]
+        return replace(model.at(epochs), source=source)  # type: ignore[arg-type]
 
     def fit_phase(one: Profile) -> RuntimeModel:
         machines = {found.instance_type for found in (*measured, one)} - {None}
@@ -158,7 +168,15 @@ def estimate(
         data = replace(given, steps_per_epoch=None, batch_size=None, partial_batch=None)
         return fit_runtime(one, workload=data, method=method, confidence=confidence)
 
-    return _estimate_phases(model, phases, fit_phase=fit_phase, epochs=epochs)
+    return replace(_estimate_phases(model, phases, fit_phase=fit_phase, epochs=epochs), source=source)
+
+
+def find_basis(profiles: Sequence[Profile], model: RuntimeModel, batch_size: int | None) -> Basis:
+    """The basis of ``model`` at ``batch_size``, which is None for the probed batch size."""
+    if batch_size is None or any(one.batch_size in (None, batch_size) for one in profiles):
+        return "measured"
+    extrapolated = any(finding.code == "batch-size-extrapolated" for finding in model.findings)
+    return "extrapolated" if extrapolated else "interpolated"
 
 
 def _find_early_stopping(profiles: Sequence[Profile]) -> tuple[int, int] | None:

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from html import escape
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from vmselect._checks import check_count
+from vmselect.errors import EstimateError
 from vmselect.estimation.autotune_wait import price_waits
+from vmselect.estimation.forecasts import Source, find_gpu, make_forecast, save_forecasts
 from vmselect.estimation.statistics import Level
 from vmselect.findings import Finding, findings_html, table_html
+from vmselect.intervals import Interval
+from vmselect.records import Forecast
 from vmselect.units import format_seconds, printable
 
 TERMS = (
@@ -120,6 +126,7 @@ class RuntimeEstimate:
     epochs: int
     title: str
     findings: tuple[Finding, ...] = ()
+    source: Source | None = field(default=None, repr=False, compare=False)
 
     def __str__(self) -> str:
         times = f"{format_seconds(self.seconds)} ({format_seconds(self.low)} to {format_seconds(self.high)})"
@@ -138,6 +145,36 @@ class RuntimeEstimate:
         names = ("title", "method", "epochs", "confidence", "seconds", "low", "high")
         plain: dict[str, Any] = {name: getattr(self, name) for name in names}
         return plain | {"terms": dict(self.terms), "findings": [vars(finding) for finding in self.findings]}
+
+    def forecast(self) -> Forecast:
+        """The estimate as a forecast record."""
+        if self.source is None:
+            raise EstimateError(f"{self.title}: the estimate has no profiles. Make it with vmselect.estimate.")
+        return make_forecast(
+            self.source,
+            self.source.identity,
+            Interval(self.seconds, self.low, self.high),
+            epochs=float(self.epochs),
+            method=self.method,
+            confidence=self.confidence,
+            gpu=find_gpu(self.source.records),
+            region=self.source.records[0].region,
+            findings=self.findings,
+        )
+
+    def keep(self, folder: str | os.PathLike[str]) -> list[Path]:
+        """Save the estimate as a forecast in ``folder``, to be compared later with the real training.
+
+        >>> import tempfile
+        >>> import vmselect as vs
+        >>> profile = vs.Profile.from_times(instance_type="g4dn.xlarge", batch_size=64, first_epoch_seconds=20,
+        ...                                 later_epoch_seconds=[18, 18])
+        >>> folder = tempfile.mkdtemp()
+        >>> _ = vs.estimate(profile, epochs=50).keep(folder)
+        >>> [record.kind for record in vs.load_records(folder)]
+        ['forecast']
+        """
+        return save_forecasts([self.forecast()], folder)
 
 
 @dataclass(frozen=True)

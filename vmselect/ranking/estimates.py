@@ -14,7 +14,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any
 
 from vmselect._checks import check_number
 from vmselect.catalog import Catalog
@@ -22,15 +22,13 @@ from vmselect.convergence import ConvergenceStudy, EpochsEstimate
 from vmselect.errors import EstimateError, RankingError
 from vmselect.estimation import RuntimeModel
 from vmselect.estimation.disturbances import TOO_DISTURBED
+from vmselect.estimation.methods import find_basis
 from vmselect.findings import Finding
 from vmselect.grouping import Identity, check_repetitions, group_repetitions, list_values
 from vmselect.prediction.machines import Prediction
 from vmselect.ranking.rows import Excluded, only_finite
 from vmselect.records import Profile
-
-Basis = Literal["measured", "interpolated", "extrapolated", "predicted"]
-"""Basis of a runtime: a probe of this machine and batch size, probes at smaller and larger batch sizes, probes only at
-smaller or only at larger ones, or a prediction for a machine that was not probed."""
+from vmselect.records.forecast import Basis
 
 Fit = Callable[[Sequence[Profile], int | None], RuntimeModel]
 """A function of the profiles of one machine and a batch size (None: as probed) that returns the runtime model."""
@@ -241,9 +239,8 @@ class Measured:
             runtime = self._fit(self._records[key], size)
         except EstimateError as impossible:
             return Excluded.unestimated(other.title, impossible)
-        extrapolated = any(finding.code == "batch-size-extrapolated" for finding in runtime.findings)
         records = tuple(record for one in known.values() for record in one.records)
-        basis: Basis = "extrapolated" if extrapolated else "interpolated"
+        basis = find_basis(records, runtime, size)
         return replace(other, runtime=runtime, basis=basis, records=records, findings=runtime.findings)
 
 

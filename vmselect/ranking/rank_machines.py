@@ -26,6 +26,7 @@ from vmselect.estimation.programs import epochs_of
 from vmselect.grouping import check_comparable, list_values, read_records
 from vmselect.ranking.candidates import add_services, join_offers
 from vmselect.ranking.estimates import Measured, Studied
+from vmselect.ranking.forecasts import Inputs
 from vmselect.ranking.measures import ALL, Objective, Settings, read_batch_sizes, read_catalog
 from vmselect.ranking.predicted import MachineFilter, Machines, add_predicted
 from vmselect.ranking.result import Ranking
@@ -175,7 +176,10 @@ def rank(
         machine_estimates = add_services(machine_estimates, wanted_services, catalog)
     candidates, unpriced = join_offers(machine_estimates, catalog, settings)
     findings = tuple(dict.fromkeys((*findings, *catalog.findings)))
-    return Ranking(candidates, settings, excluded=[*excluded, *unpriced], findings=findings, studied=studied)
+    inputs = Inputs(wanted.given, tuple(record.id for record in history if isinstance(record, Profile)))
+    return Ranking(
+        candidates, settings, excluded=[*excluded, *unpriced], findings=findings, studied=studied, inputs=inputs
+    )
 
 
 def select(

@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from vmselect import __version__
+from vmselect import __version__, _defaults
 from vmselect._checks import check_choice, check_count, check_flag, check_indent, check_name
 from vmselect._hooks import hook
 from vmselect.catalog import describe_age
 from vmselect.errors import RankingError
 from vmselect.estimation.autotune_wait import price_waits
+from vmselect.estimation.forecasts import save_forecasts
 from vmselect.findings import Finding
 from vmselect.intervals import Interval
 from vmselect.ranking import limits, selection_cost, text
@@ -28,6 +29,7 @@ from vmselect.ranking.accuracy import Accuracy, compare_with_real
 from vmselect.ranking.candidates import OFFER_FIELDS, Candidates, candidate_findings, exclude_unsold
 from vmselect.ranking.decision import FEASIBLE, FIRST_LIMIT, OTHER_MARKET, Assessment, assess, measure
 from vmselect.ranking.estimates import Studied
+from vmselect.ranking.forecasts import Inputs, make_forecasts
 from vmselect.ranking.measures import LIMITED, MEASURES, Settings, read_measure
 from vmselect.ranking.next_probe import NextProbe, find_next_probe
 from vmselect.ranking.rows import Excluded, Floats, Ints, Lazy, Row
@@ -46,6 +48,7 @@ HORIZON = 1_000_000
 """Number of epochs up to which crossovers are searched, more than any training takes."""
 MAX_COMPUTED = 200_000
 """Maximum number of values to compute one by one if runtimes are not linear in the number of epochs."""
+NO_INPUTS = Inputs()
 INADEQUATE = ("first_iteration", "second_iteration", "mean_2_10")
 
 
@@ -91,6 +94,7 @@ class Ranking:
         excluded: Sequence[Excluded] = (),
         findings: Sequence[Finding] = (),
         studied: Studied | None = None,
+        inputs: Inputs = NO_INPUTS,
     ) -> None:
         self.candidates = candidates
         self.settings = settings
@@ -98,6 +102,7 @@ class Ranking:
         self.always_excluded = tuple(excluded)
         """Candidates excluded under all settings, such as those without any price or out of memory."""
         self.studied = studied
+        self.inputs = inputs
         self._findings = tuple(findings)
 
     @property
@@ -450,8 +455,28 @@ class Ranking:
 
     def _changed(self, settings: Settings, findings: tuple[Finding, ...]) -> Ranking:
         return Ranking(
-            self.candidates, settings, excluded=self.always_excluded, findings=findings, studied=self.studied
-        )
+            self.candidates, settings, excluded=self.always_excluded, findings=findings, studied=self.studied,
+            inputs=self.inputs,
+        )  # fmt: skip
+
+    def keep(self, folder: str | os.PathLike[str], *, top: int = _defaults.KEPT) -> list[Path]:
+        """Save what the ranking predicts as forecasts in ``folder``; return the paths of the files.
+
+        There is a file for each machine and batch size, with its best offer at the deciding epoch count, and for at
+        most ``top`` of them. :func:`vmselect.score` compares them with the real trainings.
+
+        >>> import tempfile
+        >>> import vmselect as vs
+        >>> profiles = [vs.Profile.from_times(instance_type=name, batch_size=64, first_epoch_seconds=seconds,
+        ...                                   later_epoch_seconds=[seconds] * 3)
+        ...             for name, seconds in (("g4dn.xlarge", 30), ("g5.xlarge", 12))]
+        >>> folder = tempfile.mkdtemp()
+        >>> len(vs.rank(profiles, epochs=10).keep(folder))
+        2
+        >>> sorted((one.instance_type, one.rank) for one in vs.load_records(folder))
+        [('g4dn.xlarge', 2), ('g5.xlarge', 1)]
+        """
+        return save_forecasts(make_forecasts(self, top), folder)
 
     def relative(self, objective: str = "cost") -> pd.DataFrame:
         """``objective`` of each candidate (row) at each epoch count (column), divided by the minimum of the column."""

@@ -1,5 +1,7 @@
 """Records: measurements, their file formats, and warnings about them. Imports no framework and no numpy."""
 
+from vmselect.records.forecast import Forecast as Forecast
+from vmselect.records.forecast import OutcomeRecord as OutcomeRecord
 from vmselect.records.inference import InferenceRecord as InferenceRecord
 from vmselect.records.record import Environment as Environment
 from vmselect.records.record import Fact as Fact

@@ -17,7 +17,7 @@ from pydantic import Discriminator, TypeAdapter, ValidationError
 from pydantic_core import from_json
 
 from vmselect.errors import ProfileError
-from vmselect.records import convergence, inference, training, transfer
+from vmselect.records import convergence, forecast, inference, training, transfer
 from vmselect.records.record import Record, describe_invalid
 
 REQUIRED = ("format", "id", "created", "writer")
@@ -67,6 +67,8 @@ KINDS: Mapping[str, Kind] = {
     ),
     "inference": Kind(inference.InferenceRecord, "inference record"),
     "transfer": Kind(transfer.TransferRecord, "transfer record"),
+    "forecast": Kind(forecast.Forecast, "forecast"),
+    "outcome": Kind(forecast.OutcomeRecord, "outcome"),
 }
 """The kinds of records by their name in the field ``kind`` of a file."""
 
@@ -135,6 +137,7 @@ def _upgrade(text: bytes, invalid: ValidationError, *, source: str, noun: str) -
 
 def _describe(invalid: ValidationError, noun: str) -> str:
     errors = invalid.errors(include_url=False, include_input=False)
-    first = {**errors[0], "loc": [part for part in errors[0]["loc"] if part not in KINDS]}
+    where = errors[0]["loc"]  # begins with the kind
+    first = {**errors[0], "loc": where[1:] if where and where[0] in KINDS else where}
     more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
     return f"this {noun} is invalid: {describe_invalid(first)}{more}. Correct the field or probe again."

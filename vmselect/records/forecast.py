@@ -1,0 +1,168 @@
+"""Forecasts, which are predictions that were kept, and outcomes, which state what a training really took."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Literal
+
+from pydantic import Field, StringConstraints, model_validator
+
+from vmselect._checks import check_number, check_seconds, list_items, maybe
+from vmselect.errors import ArgumentError
+from vmselect.findings import Finding
+from vmselect.intervals import Interval
+from vmselect.records.record import Factor, Name, Part, PositiveCount, Record, Seconds, Text, given_as
+
+MAX_USED = 10_000
+MAX_RUNS = 10_000
+
+Identifier = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{32}$")]
+Share = Annotated[float, Field(ge=0, le=1)]
+Usd = Annotated[float, Field(ge=0, le=1e12, allow_inf_nan=False)]
+Basis = Literal["measured", "interpolated", "extrapolated", "predicted"]
+"""Basis of a runtime: a probe of this machine and batch size, probes at smaller and larger batch sizes, probes only at
+smaller or only at larger ones, or a prediction for a machine that was not probed."""
+
+
+class Bounds(Part):
+    """A predicted value with the bounds of its interval."""
+
+    value: Annotated[float, Field(ge=0, le=1e12, allow_inf_nan=False)]
+    low: Annotated[float, Field(ge=0, le=1e12, allow_inf_nan=False)]
+    high: Annotated[float, Field(ge=0, le=1e12, allow_inf_nan=False)]
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Bounds:
+        if not self.low <= self.value <= self.high:
+            raise ValueError("the value is not between low and high")
+        return self
+
+    @property
+    def interval(self) -> Interval[float]:
+        """The bounds as an :class:`Interval`."""
+        return Interval(self.value, self.low, self.high)
+
+
+class Remark(Part):
+    """A finding as it stands in a file."""
+
+    code: Name
+    message: Annotated[str, StringConstraints(max_length=5_000)]
+    remedy: Annotated[str, StringConstraints(max_length=5_000)]
+    severity: Literal["warning", "info"] = "warning"
+
+
+class Forecast(Record):
+    """A prediction that was kept: time and cost of a training on a machine, with intervals.
+
+    ``conditions`` maps the names of :data:`vmselect.grouping.CONDITIONS` to the values for which the forecast holds.
+    ``own_seconds`` is the interval of the method, if ``seconds`` was recalibrated. ``ranking`` is shared by all
+    forecasts of one ranking, in which ``rank`` 1 is the recommended candidate. ``used`` are the IDs of the records on
+    which the forecast is based.
+
+    >>> import vmselect as vs
+    >>> profile = vs.Profile.from_times(instance_type="g4dn.xlarge", batch_size=64, steps_per_epoch=100,
+    ...                                 iteration_seconds=[0.1] * 10)
+    >>> import tempfile
+    >>> (path,) = vs.estimate(profile, epochs=10).keep(tempfile.mkdtemp())
+    >>> (forecast,) = vs.load_records(path)
+    >>> forecast.title, forecast.seconds.value, forecast.basis
+    ('g4dn.xlarge, batch 64, 10 epochs', 100.0, 'measured')
+    """
+
+    kind: Literal["forecast"] = "forecast"
+    format: Literal[1] = 1
+    model: Text | None = None
+    batch_size: PositiveCount | None = None
+    nodes: PositiveCount = 1
+    workers: PositiveCount = 1
+    conditions: Mapping[Name, Factor] = Field(default_factory=dict, max_length=100)
+    epochs: Annotated[float, Field(gt=0, le=1e12, allow_inf_nan=False)]
+    method: Name
+    basis: Basis
+    confidence: Annotated[float, Field(gt=0, lt=1)]
+    seconds: Bounds
+    own_seconds: Bounds | None = None
+    cost_usd: Bounds | None = None
+    usd_per_hour: Usd | None = None
+    market: Name | None = None
+    price_date: Name | None = None
+    gpu: Name | None = None
+    ranking: Identifier | None = None
+    rank: PositiveCount | None = None
+    chance: Share | None = None
+    used: tuple[Identifier, ...] = Field(default=(), max_length=MAX_USED)
+    remarks: tuple[Remark, ...] = Field(default=(), max_length=100)
+
+    @property
+    def title(self) -> str:
+        """A short name for messages and tables: instance type, batch size, factors and epochs."""
+        several = f"{self.nodes} x " if self.nodes > 1 else ""
+        batch = [f"batch {self.batch_size}"] if self.batch_size else []
+        varied = [f"{name} {value}" for name, value in self.factors.items()]
+        machine = f"{several}{self.instance_type or 'unknown machine'}"
+        return ", ".join([machine, *batch, *varied, f"{self.epochs:g} epochs"])
+
+    @property
+    def file_stem(self) -> str:
+        """Start of the file name: instance type, batch size and kind."""
+        return f"{self.instance_type or 'unknown'}-{self.batch_size or 'x'}-forecast"
+
+    @property
+    def own(self) -> Interval[float]:
+        """Seconds and interval of the method itself, before recalibration."""
+        return (self.own_seconds or self.seconds).interval
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """The findings of the prediction when it was kept."""
+        return tuple(Finding(one.code, one.message, one.remedy, one.severity) for one in self.remarks)
+
+    def outcome(
+        self, *, seconds: float | Sequence[float] | None = None, cost_usd: float | None = None
+    ) -> OutcomeRecord:
+        """A record of what the training of this forecast really took: seconds of each run, and its cost.
+
+        >>> import vmselect as vs
+        >>> profile = vs.Profile.from_times(instance_type="a", batch_size=8, first_epoch_seconds=9,
+        ...                                 later_epoch_seconds=[9, 9])
+        >>> forecast = vs.estimate(profile, epochs=10).forecast()
+        >>> forecast.outcome(seconds=93.5, cost_usd=0.02).run_seconds
+        (93.5,)
+        """
+        if seconds is None and cost_usd is None:
+            raise ArgumentError("The outcome is empty. Pass seconds= or cost_usd= (--hours, --usd).")
+        runs = [] if seconds is None else [check_seconds("seconds", one, above=0) for one in list_items(seconds)]
+        with given_as("outcome"):
+            return OutcomeRecord(
+                forecast=self.id,
+                placement=self.placement,
+                factors=self.factors,
+                run_seconds=tuple(runs),
+                cost_usd=maybe(check_number, "cost_usd", cost_usd, least=0),
+            )
+
+
+class OutcomeRecord(Record):
+    """What the training of one forecast really took: ``run_seconds`` of each run and ``cost_usd`` of a run."""
+
+    kind: Literal["outcome"] = "outcome"
+    format: Literal[1] = 1
+    forecast: Identifier
+    run_seconds: tuple[Seconds, ...] = Field(default=(), max_length=MAX_RUNS)
+    cost_usd: Usd | None = None
+
+    @property
+    def title(self) -> str:
+        """A short name for messages and tables."""
+        return f"{self.instance_type or 'unknown machine'}, outcome of forecast {self.forecast[:8]}"
+
+    @property
+    def file_stem(self) -> str:
+        """Start of the file name: instance type and kind."""
+        return f"{self.instance_type or 'unknown'}-outcome"
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """An outcome has no findings."""
+        return ()
