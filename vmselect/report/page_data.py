@@ -70,11 +70,13 @@ def _subject(ranking: Ranking) -> list[str]:
     machines = ranking.candidates.machine_estimates
     models = {profile.model for one in machines for profile in one.records if profile.model}
     batches = sorted({machine.batch_size for machine in machines if machine.batch_size})
-    count = len({machine.instance_type for machine in machines})
+    measured = len({one.instance_type for one in machines if one.basis != "predicted"})
+    predicted = len({one.instance_type for one in machines if one.basis == "predicted"})
     parts = [*sorted(models)[:1]]
     if batches:
         parts.append("batch " + ", ".join(map(str, batches)))
-    return [*parts, f"{count} machine{'s' if count != 1 else ''} measured"]
+    parts.append(f"{measured} machine{'s' if measured != 1 else ''} measured")
+    return [*parts, f"{predicted} predicted"] if predicted else parts
 
 
 def _facts(ranking: Ranking) -> list[list[str]]:
