@@ -1,0 +1,172 @@
+"""How the time of a step grows with the number of GPUs, at a constant batch size per GPU.
+
+A ring all-reduce sends ``2 (n - 1) / n`` times the gradients over each link, so a step on ``n`` GPUs takes
+``t_1 + excess 2 (n - 1) / n t_1``. The excess comes from a probe on some of the GPUs, such as two, or from a prior. The
+log of the true time deviates from this form by a slope per doubling of the GPUs, with a prior for new machines that
+other records of the same GPU, and of the same model on it, update.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from scipy.special import stdtrit
+
+from vmselect.intervals import Interval
+from vmselect.prediction.posterior import Floats
+
+MAX_GPUS = 8
+"""Most GPUs of one machine for which measurements exist, from which the constants were chosen."""
+MAX_NODES = 4
+"""Most nodes for which measurements exist."""
+MAX_ROWS = 200
+"""Most works of a history that are used: the most recent ones."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Constants:
+    """Prior of the slope per doubling (mean and standard deviations), and of the log of the excess of two GPUs."""
+
+    slope: float = 0.01
+    slope_gpu: float = 0.10
+    slope_model: float = 0.09
+    slope_work: float = 0.11
+    excess: float = 0.055
+    excess_gpu: float = 1.05
+    excess_model: float = 0.67
+    excess_work: float = 0.57
+    least_excess: float = 0.02
+    """Excess below which noise hides it."""
+    node_spread: float = 0.2
+    """Standard deviation of the log of the ratio of step times on more than two nodes and on two."""
+    freedom: float = 4.0
+    """Degrees of freedom of the prior; those that the history adds are weighted by ``history_weight``."""
+    history_weight: float = 0.3
+
+
+CONSTANTS = Constants()
+"""Fitted with tests/benchmarks/scaling.py to four sources, see docs/validation/scaling.md."""
+
+
+class Work(NamedTuple):
+    """Seconds per step of one work on one kind of GPU, by number of GPUs, at a constant batch size per GPU."""
+
+    gpu: Hashable
+    model: Hashable
+    seconds: Mapping[int, float]
+
+
+def ring_ratio(excess: float, gpus: int) -> float:
+    """Step time on ``gpus`` divided by that on one, for an excess of ``excess`` on two."""
+    return 1 + excess * 2 * (gpus - 1) / gpus
+
+
+class Scaling:
+    """Predicts step times on several GPUs; ``history`` are works measured on several numbers of GPUs."""
+
+    def __init__(self, history: Iterable[Work] = (), *, constants: Constants = CONSTANTS) -> None:
+        self.history, self.constants = list(history)[-MAX_ROWS:], constants
+
+    def predict(self, work: Work, gpus: int, *, confidence: float = 0.9) -> Interval[float]:
+        """Step time of ``work`` on ``gpus`` relative to one GPU, from its seconds on one GPU and maybe on others.
+
+        >>> work = Work("T4", "net", {1: 0.100, 2: 0.110})
+        >>> ratio = Scaling().predict(work, 4)
+        >>> 1.1 < ratio.value < 1.3 and ratio.low < ratio.value < ratio.high
+        True
+        """
+        if gpus in work.seconds:
+            ratio = work.seconds[gpus] / work.seconds[1]
+            return Interval(ratio, ratio, ratio)
+        others = [one for one in self.history if one is not work]
+        known = [count for count in work.seconds if count > 1]
+        slope, slope_sd, freedom = self._slope(work, others, gpus)
+        tail = float(stdtrit(freedom, (1 + confidence) / 2))
+        if known:
+            base = min(known, key=lambda count: (abs(math.log2(gpus / count)), count))
+            excess = low = high = implied_excess(work, base)
+        else:
+            base = 2
+            level, spread = self._log_excess(work, others)
+            wide = float(stdtrit(self.constants.freedom, (1 + confidence) / 2))
+            excess, low, high = (math.exp(level + side * wide * spread) for side in (0, -1, 1))
+        doublings = math.log2(gpus / base)
+        middle, *sides = (math.log(ring_ratio(one, gpus)) for one in (excess, low, high))
+        half = tail * slope_sd * (abs(doublings) if known else max(1.0, abs(doublings)))
+        mean = middle + slope * doublings
+        down, up = math.hypot(middle - sides[0], half), math.hypot(sides[1] - middle, half)
+        return Interval(math.exp(mean), math.exp(mean - down), math.exp(mean + up))
+
+    def _slope(self, work: Work, others: Sequence[Work], gpus: int) -> tuple[float, float, float]:
+        """Mean, standard deviation and degrees of freedom of the slope per doubling of ``work``."""
+        c = self.constants
+        rows = [(one, slope) for one in (*others, work) if (slope := observed_slope(one, gpus)) is not None]
+        whole = c.slope_gpu**2 + c.slope_model**2 + c.slope_work**2
+        if not rows:
+            return c.slope, math.sqrt(whole), c.freedom
+        covariance = effects_covariance([one for one, _ in rows], c.slope_gpu, c.slope_model, c.slope_work)
+        cross = effects_covariance([*(one for one, _ in rows), work], c.slope_gpu, c.slope_model, 0.0)[-1, :-1]
+        if rows[-1][0] is work:
+            cross[-1] += c.slope_work**2 / 2  # half of what is special about a work persists with more GPUs
+        residual = np.array([slope - c.slope for _, slope in rows])
+        weights = np.linalg.solve(covariance, cross)
+        variance = max(whole - float(weights @ cross), c.slope_work**2)
+        misfit = float(residual @ np.linalg.solve(covariance, residual))
+        freedom = c.freedom + c.history_weight * len(rows)
+        scale = (c.freedom + c.history_weight * misfit) / freedom
+        return c.slope + float(weights @ residual), math.sqrt(scale * variance), freedom
+
+    def _log_excess(self, work: Work, others: Sequence[Work]) -> tuple[float, float]:
+        """Mean and standard deviation of the log of the excess of a work that was measured on one GPU only."""
+        c = self.constants
+        rows = [one for one in others if one.gpu == work.gpu and len(one.seconds) > 1 and 1 in one.seconds]
+        whole = c.excess_gpu**2 + c.excess_model**2 + c.excess_work**2
+        if not rows:
+            return math.log(c.excess), math.sqrt(whole)
+        found = [
+            math.log(max(implied_excess(one, min(n for n in one.seconds if n > 1)), c.least_excess)) for one in rows
+        ]
+        noise = c.excess_work
+        covariance = effects_covariance(rows, c.excess_gpu, c.excess_model, noise)
+        cross = effects_covariance([*rows, work], c.excess_gpu, c.excess_model, 0.0)[-1, :-1]
+        weights = np.linalg.solve(covariance, cross)
+        mean = math.log(c.excess) + float(weights @ (np.array(found) - math.log(c.excess)))
+        return mean, math.sqrt(max(whole - float(weights @ cross), noise**2))
+
+
+def more_nodes(seconds: float, *, confidence: float = 0.9, constants: Constants = CONSTANTS) -> Interval[float]:
+    """Step time on three or four nodes, from that on two: links between nodes limit it already."""
+    half = math.exp(float(stdtrit(constants.freedom, (1 + confidence) / 2)) * constants.node_spread)
+    return Interval(seconds, seconds / half, seconds * half)
+
+
+def implied_excess(work: Work, gpus: int) -> float:
+    """Excess of two GPUs that the time on ``gpus`` implies; not below 0."""
+    return max(0.0, work.seconds[gpus] / work.seconds[1] - 1) * gpus / (2 * (gpus - 1))
+
+
+def observed_slope(work: Work, gpus: int = MAX_GPUS) -> float | None:
+    """Deviation from the ring form per doubling, from the fewest GPUs to the number nearest to ``gpus``.
+
+    None if the work was not measured on one and on two other numbers of GPUs.
+    """
+    several = sorted(count for count in work.seconds if count > 1)
+    if 1 not in work.seconds or len(several) < 2:
+        return None
+    first, last = several[0], min(several[1:], key=lambda count: abs(math.log2(count / gpus)))
+    form = ring_ratio(implied_excess(work, first), last)
+    return math.log(work.seconds[last] / work.seconds[1] / form) / math.log2(last / first)
+
+
+def effects_covariance(works: Sequence[Work], gpu: float, model: float, own: float) -> Floats:
+    """Covariance of works that share the effect of their GPU, and of their model on it."""
+    gpus = {key: k for k, key in enumerate(dict.fromkeys(one.gpu for one in works))}
+    models = {key: k for k, key in enumerate(dict.fromkeys((one.gpu, one.model) for one in works))}
+    g = np.array([gpus[one.gpu] for one in works])
+    m = np.array([models[one.gpu, one.model] for one in works])
+    same = gpu**2 * (g[:, None] == g) + model**2 * (m[:, None] == m)
+    return np.asarray(same + own**2 * np.eye(len(works)), dtype=float)
