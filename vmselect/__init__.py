@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from vmselect.estimation import equations as equations
     from vmselect.estimation import estimate as estimate
     from vmselect.findings import Finding as Finding
+    from vmselect.prediction import estimate_memory as estimate_memory
     from vmselect.prediction import predict as predict
     from vmselect.probe.convergence import ConvergenceProbe as ConvergenceProbe
     from vmselect.probe.environment import mark_start as mark_start
@@ -73,7 +74,7 @@ _HOMES = {
     "vmselect.diagnosis": ("Diagnosis", "diagnose",),
     "vmselect.estimation": ("RuntimeEstimate", "Workload", "equations", "estimate",),
     "vmselect.findings": ("Finding",),
-    "vmselect.prediction": ("predict",),
+    "vmselect.prediction": ("estimate_memory", "predict",),
     "vmselect.probe.convergence": ("ConvergenceProbe",),
     "vmselect.probe.environment": ("mark_start",),
     "vmselect.probe.inference": ("InferenceProbe", "probe_inference",),

@@ -39,6 +39,7 @@ NAMES = [
     "equations",
     "errors",
     "estimate",
+    "estimate_memory",
     "load_profiles",
     "load_records",
     "mark_start",
@@ -70,6 +71,7 @@ SIGNATURES = {
     "estimate": "epochs method batch_size examples validation_examples confidence",
     "rank": "epochs catalog objective region market deadline_hours budget_usd batch_size method interruptions "
     "decide_at transfer machines history provider gpu gpu_memory_gib max_usd_per_hour",
+    "estimate_memory": "batch_size gpu catalog",
     "predict": "machines history batch_size catalog confidence",
     "select": "catalog objective minimum_metric",
     "compare": "by metric baseline",

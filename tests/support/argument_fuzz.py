@@ -18,6 +18,7 @@ import pandas as pd
 import vmselect as vs
 from vmselect import catalog as prices
 from vmselect.errors import VmselectError
+from vmselect.records.record import Environment
 
 
 class Odd:
@@ -72,6 +73,8 @@ def targets() -> list[Target]:
         vs.Profile.from_times(**steps, batch_size=size, examples=6_400, iteration_seconds=[size / 640] * 10)
         for size in (64, 128)
     ]
+    sized = [one.model_copy(update={"environment": Environment(peak_gpu_memory_bytes=peak * 2**30)})
+             for one, peak in zip(stepped, (3, 5), strict=True)]  # fmt: skip
     study = vs.ConvergenceStudy.from_epochs({64: [10, 12], 128: [14, 15]}, metrics={64: 0.9, 128: 0.8})
     catalog = prices.Catalog.embedded("2021-02-28").with_offers(
         [{"provider": "aws", "instance_type": "g4dn.xlarge", "region": "us-east-1", "usd_per_hour": 0.5}]
@@ -96,6 +99,7 @@ def targets() -> list[Target]:
         Target("rank steps", vs.rank, {"profiles": stepped, "epochs": 10, "catalog": catalog, "batch_size": 96}),
         Target("rank all", vs.rank, {"profiles": stepped[:1], "epochs": 10, "catalog": catalog, "machines": "all"}),
         Target("predict", vs.predict, {"profiles": stepped[:1], "catalog": catalog}),
+        Target("estimate_memory", vs.estimate_memory, {"profiles": sized, "catalog": catalog}),
         Target("select", vs.select, {"profiles": more, "study": study, "catalog": catalog}),
         Target("Workload", vs.Workload),
         Target("RuntimeEstimate.to_dict", estimate.to_dict),

@@ -44,6 +44,24 @@ def make_profile(
     return _build({"instance_type": instance_type, **times, **changes})
 
 
+def make_gpu_profile(
+    size: int | None, peak_gib: float | None, *, instance_type: str | None = "g4dn.xlarge", **changes: Any
+) -> Profile:
+    """A probe on one T4 with a batch of ``size`` and this peak GPU memory, counted by torch.
+
+    >>> make_gpu_profile(64, 3.5).environment.peak_gpu_memory_bytes / 2**30
+    3.5
+    """
+    environment = {
+        "backend": "torch",
+        "framework_gpus": 1,
+        "gpus": ({"name": "Tesla T4", "memory_bytes": 15 * 2**30},),
+        "peak_gpu_memory_bytes": None if peak_gib is None else int(peak_gib * 2**30),
+        "gpu_memory": {"source": "torch"},
+    } | changes.pop("environment", {})
+    return make_profile(instance_type, batch_size=size, environment=environment, **changes)
+
+
 def make_epoch_profile(instance_type: str | None = "a", *epoch_seconds: float, **changes: Any) -> Profile:
     """A probe of whole epochs, the first of them first; one number is the time of every epoch.
 

@@ -21,7 +21,7 @@ from vmselect.cli.options import (
     ValidationExamplesOption,
     read_numbers,
 )
-from vmselect.cli.output import Format, FormatOption, emit, flag, print_err
+from vmselect.cli.output import Format, FormatOption, emit, flag, frame_rows, print_err
 from vmselect.errors import ArgumentError, VmselectError
 from vmselect.units import list_all
 
@@ -52,6 +52,10 @@ def estimate(
         list[str] | None,
         typer.Option(help="Phase of the training: EPOCHS:PROFILE, or EPOCHS:FACTOR of the time. Repeatable."),
     ] = None,
+    memory: Annotated[
+        bool, flag("--memory", help="Show GPU memory instead: peak by batch size, largest batch size per GPU type.")
+    ] = False,
+    gpu: Annotated[str | None, typer.Option(help="With --memory: only these GPU types, such as T4,L4.")] = None,
     terms: Annotated[bool, flag("--terms", help="Also show the terms that add up to the time.")] = False,
     keep: KeepOption = None,
     format: FormatOption = Format.table,  # noqa: A002
@@ -72,9 +76,13 @@ def estimate(
     Warnings are printed to standard error. Exit code 2 when a file cannot be read or a training cannot be estimated;
     the other trainings are still shown.
 
+    With --memory, the command answers how much GPU memory the training needs. Batch sizes are then those of one GPU.
+
     Examples:
 
       vmselect estimate profiles/ --epochs 50
+
+      vmselect estimate profiles/ --memory --batch-size 256 --gpu T4,A10G
 
       vmselect estimate profiles/ --epochs 5,10,20 --terms --format csv
 
@@ -87,6 +95,11 @@ def estimate(
     from vmselect.records import Profile
     from vmselect.records.store import walk_records
 
+    if memory:
+        _show_memory(profiles, batch_size, gpu, format)
+        return
+    if gpu is not None:
+        raise ArgumentError("--gpu selects GPU types for --memory. Add --memory, or remove --gpu.")
     counts = read_numbers(epochs, option="--epochs") if epochs is not None else None
     if phase and counts:
         raise ArgumentError("--phase already contains the number of epochs. Remove --epochs.")
@@ -130,6 +143,34 @@ def estimate(
     print_err([f"Kept {len(kept)} forecasts in {keep}."] if kept else [])
     print_err(failed)
     if failed or any(finding.code == EXCLUDED_FIT for finding in findings):
+        raise typer.Exit(2)
+
+
+def _show_memory(paths: list[Path], batch_size: int | None, gpu: str | None, format: Format) -> None:  # noqa: A002
+    """Print the rows of ``estimate_memory``; a table has one part per answer."""
+    from vmselect.prediction import estimate_memory
+    from vmselect.prediction.memory import COLUMNS as ALL_COLUMNS
+    from vmselect.prediction.memory import PEAK_COLUMNS
+    from vmselect.records import Profile
+    from vmselect.records.store import walk_records
+
+    files = [one for _, one in walk_records(paths, kind="training")]
+    failed = [one for one in files if isinstance(one, VmselectError)]
+    readable = [one for one in files if isinstance(one, Profile)]
+    if failed and not readable:
+        raise failed[0]
+    frame = estimate_memory(readable, batch_size=batch_size, gpu=gpu.split(",") if gpu is not None else None)
+    rows = frame_rows(frame.astype(object).where(frame.notna(), other=None))
+    if format is Format.table:
+        for answer, title, columns in (
+            ("peak", "Peak memory of one GPU by batch size", PEAK_COLUMNS),
+            ("largest", "Largest batch size that fits one GPU", ALL_COLUMNS[1:]),
+        ):
+            emit([row for row in rows if row["answer"] == answer], columns, format=format, title=title)
+    else:
+        emit(rows, ALL_COLUMNS, format=format)
+    print_err(failed)
+    if failed:
         raise typer.Exit(2)
 
 

@@ -16,6 +16,7 @@ from typing import NamedTuple
 from vmselect._checks import check_share, maybe, show
 from vmselect.errors import ArgumentError
 from vmselect.findings import Finding
+from vmselect.gpu_memory import fit_memory, reported_bytes
 from vmselect.records import Profile
 from vmselect.units import format_bytes, format_seconds
 
@@ -34,9 +35,6 @@ GPU_MEMORY_FULL = 0.92
 GPU_MEMORY_EMPTY = 0.4
 GPU_THROTTLED = 0.1
 """Share of the samples with reduced GPU clocks from which throttling is reported."""
-
-TRAINING_BYTES_PER_PARAMETER = 16
-"""Memory independent of the batch size: weight, gradient and the two moments of Adam, four bytes each."""
 
 DEVICE_BUSY = 0.8
 """Utilization of the GPU or CPU from which it limits the speed of the steps."""
@@ -220,7 +218,7 @@ def _find_underfed_gpu(profile: Profile) -> Causes:
 
 
 def _find_gpu_memory(profile: Profile) -> Causes:
-    whole = min((gpu.memory_bytes for gpu in profile.environment.gpus if gpu.memory_bytes), default=None)
+    whole = reported_bytes(profile)
     peak = profile.environment.peak_gpu_memory_bytes
     if not profile.environment.framework_gpus or not whole or not peak:
         return
@@ -231,7 +229,7 @@ def _find_gpu_memory(profile: Profile) -> Causes:
         remedy = "To make room for a larger batch, use mixed precision or a GPU with more memory."
         yield Diagnosis("gpu-memory-full", f"{used}.", remedy, "info", evidence)
     elif share <= GPU_MEMORY_EMPTY:
-        batch = _largest_batch(profile, peak, whole)
+        batch = _largest_batch(profile, whole)
         fits = f": a batch size of about {batch:,} fits" if batch else ""
         evidence |= {"batch_size_that_fits": float(batch)} if batch else {}
         remedy = "Try a larger batch size, or rent a GPU with less memory."
@@ -277,20 +275,14 @@ def _gpu_share(profile: Profile) -> float | None:
     return sum(shares) / len(shares) if shares else None
 
 
-def _largest_batch(profile: Profile, peak: int, whole: int) -> int | None:
-    """Largest batch size that fits into the GPU's ``whole`` memory, rounded down to two digits; None if unknown.
-
-    Assumes that the ``peak`` memory, except that of the parameters, is proportional to the batch size.
-    """
-    setup = profile.setup
-    if not setup.batch_size or setup.parameters is None:
+def _largest_batch(profile: Profile, whole: int) -> int | None:
+    """Largest batch size that fits into the GPU's ``whole`` memory, rounded down to two digits; None if unknown."""
+    memory = fit_memory([profile])
+    size = memory.largest(memory.usable_bytes(whole)) if memory is not None else None
+    if not size:
         return None
-    fixed = setup.parameters * TRAINING_BYTES_PER_PARAMETER
-    if peak <= fixed:
-        return None
-    batch = setup.batch_size * (GPU_MEMORY_FULL * whole - fixed) / (peak - fixed)
-    digits = max(0, len(str(int(batch))) - 2)
-    return int(batch) - int(batch) % int(10.0**digits)
+    batch = size * profile.environment.replicas
+    return batch - batch % int(10.0 ** max(0, len(str(batch)) - 2))
 
 
 def _find_cpu_saturation(profile: Profile, threshold: float | None) -> Causes:

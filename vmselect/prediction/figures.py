@@ -62,6 +62,20 @@ def gpu_vendor(gpu: str) -> str | None:
     return _vendors().get(fold_gpu(gpu))
 
 
+def nominal_memory_gib(gpu: str) -> float | None:
+    """Nominal memory of the GPU model ``gpu`` in GiB; None if the model is not known.
+
+    >>> nominal_memory_gib("A100-80GB")
+    80.0
+    """
+    return _memories().get(fold_gpu(gpu))
+
+
+@functools.cache
+def _memories() -> dict[str, float]:
+    return {fold_gpu(str(model)): float(row["memory_gb"]) for model, row in gpu_specs().iterrows()}
+
+
 @functools.cache
 def _vendors() -> dict[str, str]:
     return {fold_gpu(str(model)): str(row["vendor"]) for model, row in gpu_specs().iterrows()}

@@ -14,7 +14,14 @@ import numpy as np
 from vmselect.catalog import Catalog
 from vmselect.diagnosis import diagnose
 from vmselect.grouping import count_nodes
-from vmselect.prediction.figures import GpuFigures, figures_of, gpu_vendor, identify_gpu, read_precision
+from vmselect.prediction.figures import (
+    GpuFigures,
+    figures_of,
+    gpu_vendor,
+    identify_gpu,
+    nominal_memory_gib,
+    read_precision,
+)
 from vmselect.prediction.posterior import CONSTANTS, Floats, Point, Posterior, Target, predict_log_times
 from vmselect.records import Profile
 from vmselect.units import list_some
@@ -38,6 +45,7 @@ class Machine(NamedTuple):
     provider: str
     gpu_model: str
     gpu_count: float
+    gpu_memory_gib: float | None = None
 
 
 class Refusal(NamedTuple):
@@ -91,12 +99,13 @@ class MachineTypes:
     @cached_property
     def by_name(self) -> Mapping[str, tuple[Machine, ...]]:
         """Machine types by instance type; two providers may use the same name."""
-        columns = ["instance_type", "provider", "gpu_model", "gpu_count"]
+        columns = ["instance_type", "provider", "gpu_model", "gpu_count", "gpu_memory_gib"]
         rows = self.catalog.offers(market=None)[columns].drop_duplicates(["instance_type", "provider"])
         found: dict[str, list[Machine]] = {}
-        for name, provider, gpu, count in rows.itertuples(index=False):
+        for name, provider, gpu, count, gib in rows.itertuples(index=False):
             many = 0.0 if count is None or math.isnan(count) else float(count)
-            found.setdefault(str(name), []).append(Machine(str(name), str(provider), str(gpu or ""), many))
+            memory = nominal_memory_gib(str(gpu or "")) if gib is None or math.isnan(gib) else float(gib)
+            found.setdefault(str(name), []).append(Machine(str(name), str(provider), str(gpu or ""), many, memory))
         return {name: tuple(machines) for name, machines in found.items()}
 
     def find(self, instance_type: str | None, provider: str | None) -> Machine | None:
@@ -149,7 +158,8 @@ def _model_key(profile: Profile) -> tuple[Hashable, ...]:
     return profile.model, profile.setup.parameters
 
 
-def _work_key(profile: Profile, batch_size: int | None) -> Hashable:
+def work_key(profile: Profile, batch_size: int | None) -> Hashable:
+    """What determines the amount of work of a step: model, ``batch_size``, software settings and varied factors."""
     seen, setup = profile.environment, profile.setup
     varied = tuple(sorted((k, str(v)) for k, v in profile.factors.items() if k not in ("instance_type", "machine")))
     kept = tuple(pair for pair in varied if pair[0] not in ("provider", "region", "market", "batch_size", "nodes"))
@@ -176,7 +186,7 @@ def read_history(records: Iterable[Profile], types: MachineTypes) -> list[Point]
         if not seconds or not named or not isinstance(gpu, GpuFigures) or _host_bound([profile]):
             continue
         target = Target(gpu, read_precision(profile.environment.precision), profile.instance_type)
-        key = (_model_key(profile), _work_key(profile, profile.batch_size), target)
+        key = (_model_key(profile), work_key(profile, profile.batch_size), target)
         grouped.setdefault(key, []).append(math.log(seconds))
     return [
         Point(model, work, target, statistics.median(times), RUN_SPREAD)
@@ -279,7 +289,7 @@ def _read_probe(probe: Probe, types: MachineTypes) -> Point | Refusal:
     figures = read_gpu(first, types)
     assert isinstance(figures, GpuFigures)
     target = Target(figures, read_precision(first.environment.precision), name)
-    key = _work_key(first, probe.batch_size)
+    key = work_key(first, probe.batch_size)
     return Point(_model_key(first), key, target, math.log(probe.seconds), RUN_SPREAD)
 
 

@@ -19,10 +19,12 @@ from vmselect.prediction.machines import (
     Prediction,
     Predictor,
     Probe,
+    Refusal,
     choose_machines,
     read_history,
     step_seconds,
 )
+from vmselect.prediction.memory import MemoryCheck
 from vmselect.records import Profile, Record
 
 COLUMNS = ("instance_type", "step_seconds", "low", "high", "basis", "reason")
@@ -47,8 +49,8 @@ def predict(
 
     ``machines`` are names of instance types, or ``"catalog"`` (also ``"all"``) for all machine types with a GPU.
     ``history`` are records of other trainings on several GPUs, which narrow the intervals. A machine whose time cannot
-    be predicted has a ``reason``, which states the probe that would help. The time is that of one GPU. The method and
-    its limits are described in docs/explanation/prediction.md.
+    be predicted, or whose GPU has too little memory, has a ``reason``, which states what would help. The time is that
+    of one GPU. The method and its limits are described in docs/explanation/prediction.md.
     """
     given = read_records(profiles, Profile, error=EstimateError)
     confidence = check_number("confidence", confidence, least=0.5, most=0.999)
@@ -77,8 +79,12 @@ def predict(
     wanted = choose_machines(types, names=names, include_retired=names is not None)
     others = [machine for machine in wanted if machine.instance_type not in measured]
     rows: dict[str, dict[str, Any]] = {name: row for name, row in measured.items() if names is None or name in names}
+    memory, examples = MemoryCheck(given, types), sizes.pop()
     for machine, result in zip(others, predictor.predict(others), strict=True):
-        if isinstance(result, Prediction):
+        fits = memory.check(machine, examples) if examples and isinstance(result, Prediction) else None
+        if isinstance(fits, Refusal):
+            row = _row(machine.instance_type, reason=fits.reason)
+        elif isinstance(result, Prediction):
             low, high = result.interval(confidence)
             row = _row(machine.instance_type, result.seconds, low, high, basis="predicted")
         else:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import http.client
 import json
+import math
 import os
 import platform
 import re
@@ -16,7 +17,7 @@ import secrets
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from urllib.parse import urlsplit
@@ -35,6 +36,8 @@ AZURE_ASSET_TAG = "7783-7084-3265-9085-8269-3286-77"
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _EC2_TYPE = re.compile(r"[a-z][a-z0-9-]*\.[a-z0-9-]+")
+
+PEAK_OF_JAX = "peak_bytes_in_use"
 
 InitSource = Literal["process start", "mark_start"]
 Answer = TypeVar("Answer")
@@ -254,18 +257,49 @@ def count_framework_gpus(backend: str | None = None) -> int | None:
     return attempt(counts[name]) if name in counts and framework is not None else None
 
 
-def read_peak_gpu_memory(backend: str | None = None) -> int | None:
-    """Peak memory that the framework used on one GPU so far in bytes, or None if unknown or without a GPU."""
-    if not count_framework_gpus(backend):
-        return None
-    name = backend or backend_name() or ""
+def read_gpu_memory(backend: str | None = None) -> tuple[int, dict[str, Any]] | None:
+    """Peak memory of one GPU so far in bytes, by the framework's counter, and further fields of ``GpuMemory``.
+
+    None if the framework has no such counter or uses no GPU. With several GPUs, the one with the highest peak counts.
+    The counters are of the host: reading them waits for no device.
+    """
+    count, name = count_framework_gpus(backend), backend or backend_name() or ""
     framework: Any = sys.modules.get(name)
-    peaks: dict[str, Callable[[], int]] = {
-        "tensorflow": lambda: int(framework.config.experimental.get_memory_info("GPU:0")["peak"]),
-        "jax": lambda: max(int(d.memory_stats()["peak_bytes_in_use"]) for d in framework.local_devices()),
-        "torch": lambda: int(framework.cuda.max_memory_allocated()),
-    }
-    return attempt(peaks[name])
+    if not count:
+        return None
+
+    def read_jax() -> tuple[int, dict[str, Any]]:
+        stats = max((device.memory_stats() for device in framework.local_devices()), key=lambda s: s[PEAK_OF_JAX])
+        return int(stats[PEAK_OF_JAX]), {"limit_bytes": attempt(lambda: int(stats["bytes_limit"]))}
+
+    def read_tensorflow() -> tuple[int, dict[str, Any]]:
+        read = framework.config.experimental.get_memory_info
+        return max(int(read(f"GPU:{index}")["peak"]) for index in range(count)), {}
+
+    def read_torch() -> tuple[int, dict[str, Any]]:
+        reserved = attempt(lambda: int(framework.cuda.max_memory_reserved()))
+        return int(framework.cuda.max_memory_allocated()), {"reserved_bytes": reserved}
+
+    readers = {"tensorflow": read_tensorflow, "jax": read_jax, "torch": read_torch}
+    found = attempt(readers[name])
+    return None if found is None or found[0] <= 0 else (found[0], {"source": name, **found[1]})
+
+
+def read_fixed_bytes(model: Any) -> dict[str, int]:
+    """Bytes of weights, gradients and optimizer state of a Keras model, from shapes and types; empty if unknown."""
+    found = attempt(
+        lambda: {
+            "weights_bytes": _count_bytes(model.weights),
+            "gradients_bytes": _count_bytes(model.trainable_weights),
+            "optimizer_bytes": _count_bytes(model.optimizer.variables),
+        }
+    )
+    # The optimizer gets its variables at the first step.
+    return found if found and found["weights_bytes"] and found["optimizer_bytes"] else {}
+
+
+def _count_bytes(variables: Iterable[Any]) -> int:
+    return sum(math.prod(one.shape) * int(re.findall(r"\d+", str(one.dtype))[0]) // 8 for one in variables)
 
 
 def synchronize_devices(model: Any = None) -> None:

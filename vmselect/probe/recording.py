@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import re
 import sys
 import uuid
 from collections.abc import Callable, Mapping
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 
     from vmselect.records.record import Environment, Placement
     from vmselect.records.training import EpochLogs, Outcome, Profile, Saving, Setup
+    from vmselect.records.usage import Usage
 
 Kind = Literal["iteration", "epoch", "loop"]
 
@@ -149,6 +151,9 @@ class Recording:
             self._next_draft = 0.0
             self.timer.on_due = self.note
             self.observation = Observation(options.sample, options.alarm)
+            self._fixed_bytes: dict[str, Any] = {}
+            before = environment.read_gpu_memory(self.backend)
+            self._peak_before = before[0] if before else None
 
     @property
     def is_chief(self) -> bool:
@@ -316,6 +321,7 @@ class Recording:
         """Profile of the measurements until now."""
         from vmselect.records.training import Fit, Profile
 
+        usage = self.observation.usage
         return Profile(
             id=self._id,
             created=self._created,
@@ -334,16 +340,37 @@ class Recording:
             environment=self._environment.model_copy(
                 update={
                     "peak_memory_bytes": environment.read_peak_memory(),
-                    "peak_gpu_memory_bytes": environment.read_peak_gpu_memory(self._environment.backend),
+                    **self._read_gpu_memory(usage),
                 }
             ),
             placement=self._placement,
             fit=Fit(number=self._number[0], process=self._number[1], name=self.name),
             factors=self._factors,
-            usage=self.observation.usage,
+            usage=usage,
             metrics=dict(metrics or {}),
             logs=self._build_logs(),
         )
+
+    def _read_gpu_memory(self, usage: Usage | None) -> dict[str, Any]:
+        """Fields of the environment with the peak GPU memory; empty if it is unknown.
+
+        A counter covers the whole process. If it did not rise in this training, the peak is that of an earlier one.
+        """
+        from vmselect.records.record import GpuMemory
+
+        if self._environment.framework_gpus == 0:
+            return {}
+        found = environment.read_gpu_memory(self.backend)
+        if found is not None and self._number[0] > 1 and self._peak_before and found[0] <= self._peak_before:
+            return {}
+        if found is None and usage is not None:
+            found = _read_sampled_gpu_memory(usage)
+        if found is None:
+            return {}
+        # Shapes do not change, so they are read once, after the optimizer has its variables.
+        self._fixed_bytes = self._fixed_bytes or environment.read_fixed_bytes(self.model)
+        peak, details = found
+        return {"peak_gpu_memory_bytes": peak, "gpu_memory": GpuMemory(**details, **self._fixed_bytes)}
 
     def _build_setup(self) -> Setup:
         from vmselect.records.training import Setup
@@ -377,6 +404,13 @@ class Recording:
     def _discard(self) -> None:
         if self._draft is not None:
             self._draft.discard()
+
+
+def _read_sampled_gpu_memory(usage: Usage) -> tuple[int, dict[str, Any]] | None:
+    """Highest sample of the memory in use of any GPU, by its driver; None if it was not sampled."""
+    names = [name for name in usage.quantities() if re.fullmatch(r"gpu\d+_memory_used_bytes", name)]
+    found = [one.maximum for phase in usage.phases.values() for name in names if (one := phase.get(name))]
+    return (int(max(found)), {"source": "nvml"}) if found else None
 
 
 def describe_end(

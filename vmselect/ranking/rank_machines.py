@@ -27,6 +27,7 @@ from vmselect.grouping import check_comparable, list_values, read_records
 from vmselect.ranking.candidates import add_services, join_offers
 from vmselect.ranking.estimates import Measured, Studied
 from vmselect.ranking.forecasts import Inputs
+from vmselect.ranking.gpu_memory import check_gpu_memory
 from vmselect.ranking.measures import ALL, Objective, Settings, read_batch_sizes, read_catalog
 from vmselect.ranking.predicted import MachineFilter, Machines, add_predicted
 from vmselect.ranking.result import Ranking
@@ -105,7 +106,8 @@ def rank(
     ``machines`` adds machines that were never probed: ``"all"`` (or ``"catalog"``) for all GPU machines of the catalog,
     or names of instance types. Their step times are predicted from the probes, from ``history`` (records of other
     trainings on several GPUs) and from published figures of GPUs. ``provider``, ``gpu``, ``gpu_memory_gib`` (least
-    memory of a GPU) and ``max_usd_per_hour`` select among them.
+    memory of a GPU) and ``max_usd_per_hour`` select among them. Machines that were never probed, and batch sizes that
+    were not, are excluded if the training does not fit into the memory of the GPU, as far as the profiles tell.
     ``enough_regret`` is the expected regret, relative to the objective, below which ``next_probe`` is None (default:
     2 % with a history, 5 % without).
     :func:`vmselect.rank_inference` ranks inference records.
@@ -167,6 +169,8 @@ def rank(
             machine_estimates, chosen, catalog, settings, chosen=added, history=history
         )
         excluded = [*excluded, *refused]
+    machine_estimates, small, unknown = check_gpu_memory(machine_estimates, chosen, catalog)
+    excluded, findings = [*excluded, *small], (*findings, *unknown)
     if transfer is not None:
         machine_estimates, unmoved = check_dataclass("transfer", transfer, Transfer).charge(machine_estimates)
         excluded = [*excluded, *unmoved]

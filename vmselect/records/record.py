@@ -56,6 +56,20 @@ class Gpu(Facts):
     power_limit_watts: Annotated[float, Field(ge=0)] | None = None
 
 
+class GpuMemory(Facts):
+    """Details of the peak GPU memory of a training: what counted it, and what does not depend on the batch size."""
+
+    source: Literal["torch", "jax", "tensorflow", "nvml"]
+    """Framework whose counter was read, or ``nvml``: the driver's samples, which include other programs."""
+    reserved_bytes: Count | None = None
+    """Peak memory that the allocator of torch held, with unused parts."""
+    limit_bytes: Count | None = None
+    """Memory of one GPU that the allocator of JAX may use."""
+    weights_bytes: Count | None = None
+    gradients_bytes: Count | None = None
+    optimizer_bytes: Count | None = None
+
+
 class Environment(Facts):
     """Software and hardware of the machine that was measured."""
 
@@ -81,6 +95,7 @@ class Environment(Facts):
     framework_gpus: Count | None = None
     peak_memory_bytes: Count | None = None
     peak_gpu_memory_bytes: Count | None = None
+    gpu_memory: GpuMemory | None = None
 
 
 class Fact(Part):

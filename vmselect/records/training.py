@@ -605,6 +605,7 @@ class Profile(Record):
                 f"{setup.epochs} epochs" if runs and setup.epochs else None,
             ),
             "peak memory": format_bytes(environment.peak_memory_bytes) if environment.peak_memory_bytes else None,
+            "peak GPU memory": _format_gpu_memory(environment),
             "outcome": self.outcome.replace("_", " ") + (f": {self.detail}" if self.detail else ""),
             **{name: f"{value:g}" for name, value in self.metrics.items()},
         }
@@ -623,6 +624,15 @@ class Profile(Record):
 def _format(seconds: float | None) -> str | None:
     """``seconds`` as text, or None."""
     return None if seconds is None else format_seconds(seconds)
+
+
+def _format_gpu_memory(environment: Environment) -> str | None:
+    peak, details = environment.peak_gpu_memory_bytes, environment.gpu_memory
+    if not peak:
+        return None
+    reserved = details.reserved_bytes if details else None
+    sampled = "all programs, sampled" if details and details.source == "nvml" else None
+    return _join(format_bytes(peak), f"{format_bytes(reserved)} reserved" if reserved else None, sampled)
 
 
 def _join(*parts: str | None) -> str | None:

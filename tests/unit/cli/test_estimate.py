@@ -10,12 +10,12 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from vmselect.cli import app
-from vmselect.errors import ArgumentError
+from vmselect.errors import ArgumentError, EstimateError
 from vmselect.records.training import Fit
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "support"))
 
-from profiles import make_epoch_profile, make_profile
+from profiles import make_epoch_profile, make_gpu_profile, make_profile
 
 
 @pytest.fixture
@@ -68,3 +68,29 @@ def test_a_loop_of_fits_has_each_warning_once(tmp_path: Path) -> None:
 @pytest.mark.parametrize("phase", ["²:1", "9" * 5000 + ":1", "5", ":1", "5:", "0:1", "-5:1", "five:1"])
 def test_a_phase_that_cannot_be_read_is_an_argument_error(folder: Path, phase: str) -> None:
     assert isinstance(estimate(folder / "0.json", "--phase", phase).exception, ArgumentError)
+
+
+def test_gpu_memory(tmp_path: Path) -> None:
+    for size, peak in ((32, 4.0), (64, 8.0)):
+        make_gpu_profile(size, peak).save(tmp_path / f"{size}.json")
+    rows = json.loads(estimate(tmp_path, "--memory", "--gpu", "T4,A10G", "--format", "json").stdout)
+    assert [(row["answer"], row["gpu_model"], row["batch_size"]) for row in rows[:3]] == [
+        ("peak", None, 32), ("peak", None, 64), ("largest", "T4", rows[2]["batch_size"]),
+    ]  # fmt: skip
+    assert 64 < rows[2]["batch_size"] < rows[3]["batch_size"]
+    assert rows[2]["high_gib"] <= rows[2]["usable_gib"]
+    table = estimate(tmp_path, "--memory", "--batch-size", "48").stdout
+    assert "interpolated" in table
+    assert "H100" in table
+    lines = estimate(tmp_path, "--memory", "--gpu", "T4", "--format", "csv").stdout.splitlines()
+    assert len(lines) == 4
+    assert lines[0].startswith("answer,model,gpu_model")
+    (tmp_path / "broken.json").write_text("{")
+    broken = estimate(tmp_path, "--memory")
+    assert broken.exit_code == 2
+    assert "T4" in broken.stdout
+
+
+def test_gpu_memory_that_is_unknown(folder: Path) -> None:
+    assert isinstance(estimate(folder, "--memory").exception, EstimateError)
+    assert isinstance(estimate(folder, "--gpu", "T4", "--epochs", "5").exception, ArgumentError)

@@ -164,6 +164,71 @@ def test_a_model_that_counts_no_examples(model: Any) -> None:
     assert environment.count_examples(model) is None
 
 
+# -- GPU memory --------------------------------------------------------------------------------------------------------
+
+
+def jax_device(peak: int | None, limit: int = 12_000) -> Any:
+    stats = None if peak is None else {"peak_bytes_in_use": peak, "bytes_in_use": 1, "bytes_limit": limit}
+    return SimpleNamespace(platform="gpu", memory_stats=lambda: stats)
+
+
+def fake_torch(allocated: int, reserved: Any = 900, *, available: bool = True) -> Any:
+    cuda = SimpleNamespace(is_available=lambda: available, max_memory_allocated=lambda: allocated)
+    if reserved is not None:
+        cuda.max_memory_reserved = lambda: reserved
+    return SimpleNamespace(cuda=cuda)  # synchronizing, or resetting the counter, would raise an AttributeError
+
+
+def fake_tensorflow(*peaks: int) -> Any:
+    info = {f"GPU:{index}": {"current": 1, "peak": peak} for index, peak in enumerate(peaks)}
+    config = SimpleNamespace(
+        list_logical_devices=lambda kind: [kind] * len(peaks),
+        experimental=SimpleNamespace(get_memory_info=lambda name: info[name]),
+    )
+    return SimpleNamespace(config=config)
+
+
+def fake_jax(*devices: Any) -> Any:
+    return SimpleNamespace(local_devices=lambda: list(devices))
+
+
+@pytest.mark.parametrize(
+    ("backend", "framework", "expected"),
+    [
+        ("torch", fake_torch(700), (700, {"source": "torch", "reserved_bytes": 900})),
+        ("torch", fake_torch(700, None), (700, {"source": "torch", "reserved_bytes": None})),
+        ("torch", fake_torch(0), None),
+        ("torch", fake_torch(700, available=False), None),
+        ("jax", fake_jax(jax_device(500), jax_device(600)), (600, {"source": "jax", "limit_bytes": 12_000})),
+        ("jax", fake_jax(jax_device(None)), None),  # a device without statistics
+        ("jax", fake_jax(SimpleNamespace(platform="cpu", memory_stats=lambda: None)), None),
+        ("tensorflow", fake_tensorflow(300, 400), (400, {"source": "tensorflow"})),
+        ("tensorflow", fake_tensorflow(), None),
+        ("numpy", None, None),
+    ],
+)
+def test_peak_gpu_memory_of_the_framework(
+    backend: str, framework: Any, expected: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if framework is not None:
+        monkeypatch.setitem(sys.modules, backend, framework)
+    assert environment.read_gpu_memory(backend) == expected
+
+
+def test_bytes_that_do_not_depend_on_the_batch() -> None:
+    def weight(*shape: int, dtype: str = "float32") -> Any:
+        return SimpleNamespace(shape=shape, dtype=dtype)
+
+    trained, moments = [weight(10, 5), weight(5, dtype="bfloat16")], [weight(10, 5)] * 2 + [weight(dtype="int64")]
+    model = SimpleNamespace(
+        weights=[*trained, weight(3)], trainable_weights=trained, optimizer=SimpleNamespace(variables=moments)
+    )
+    found = environment.read_fixed_bytes(model)
+    assert found == {"weights_bytes": 222, "gradients_bytes": 210, "optimizer_bytes": 408}
+    model.optimizer.variables = []  # not built yet
+    assert environment.read_fixed_bytes(model) == environment.read_fixed_bytes(None) == {}
+
+
 # -- cloud -------------------------------------------------------------------------------------------------------------
 
 NITRO = {"sys_vendor": "Amazon EC2", "product_name": "g4dn.xlarge"}

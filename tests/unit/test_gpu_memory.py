@@ -1,0 +1,124 @@
+"""Peak GPU memory as a function of the batch size."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.support.profiles import make_gpu_profile
+from vmselect.gpu_memory import GIB, MemoryModel, examples_per_gpu, fit_memory
+from vmselect.records import Profile
+
+
+def gib(model: MemoryModel | None, size: int) -> float:
+    assert model is not None
+    return model.peak(size).value / GIB
+
+
+def test_two_sizes_give_a_line() -> None:
+    model = fit_memory([make_gpu_profile(64, 3.0), make_gpu_profile(32, 2.0), make_gpu_profile(32, 1.9)])
+    assert [gib(model, size) for size in (16, 32, 48, 64, 128)] == pytest.approx([1.5, 2.0, 2.5, 3.0, 5.0])
+    assert model is not None
+    assert [model.basis(size) for size in (16, 32, 48, 128)] == [
+        "extrapolated", "measured", "interpolated", "extrapolated",
+    ]  # fmt: skip
+    assert model.usable_bytes(15 * GIB) == pytest.approx(14.4 * GIB)
+
+
+def test_one_size_keeps_weights_gradients_and_optimizer() -> None:
+    recorded = {"source": "jax", "weights_bytes": GIB // 4, "gradients_bytes": GIB // 4, "optimizer_bytes": GIB // 2}
+    model = fit_memory([make_gpu_profile(32, 3.0, environment={"gpu_memory": recorded, "backend": "jax"})])
+    assert gib(model, 64) == pytest.approx(5.0)
+    assert gib(model, 16) == pytest.approx(2.0)
+    assert model is not None
+    # A quarter of the 2 GiB may be fixed too: a smaller batch then needs more, and a larger one less.
+    assert model.peak(16).high / GIB == pytest.approx(1.05 * (1.5 + 1.5 / 2))
+    assert model.peak(64).low / GIB == pytest.approx(1.5 + 2 * 1.5)
+    assert model.usable_bytes(16 * GIB) == 12 * GIB
+
+
+def test_an_unknown_optimizer_widens_the_interval() -> None:
+    parameters = GIB // 16
+    assumed = fit_memory([make_gpu_profile(32, 3.0, setup={"parameters": parameters})])
+    assert gib(assumed, 64) == pytest.approx(5.0)  # Adam
+    assert assumed is not None
+    assert assumed.peak(64).high / GIB >= 0.5 + 2 * 2.5  # plain SGD
+    unknown = fit_memory([make_gpu_profile(32, 3.0)])
+    assert unknown is not None
+    assert math.isnan(unknown.peak(64).value)
+    assert unknown.peak(32).value == 3 * GIB
+    assert unknown.largest(80 * GIB) is None
+
+
+def test_peaks_that_do_not_grow_tell_nothing_of_larger_sizes() -> None:
+    model = fit_memory([make_gpu_profile(32, 3.0), make_gpu_profile(64, 3.01)])
+    assert model is not None
+    assert math.isnan(model.peak(128).value)
+    assert gib(model, 48) == pytest.approx(3.005)
+    assert model.largest(10 * GIB) is None
+    assert model.largest(1 * GIB) == 0
+
+
+@pytest.mark.parametrize(
+    "profile",
+    [
+        make_gpu_profile(32, None),
+        make_gpu_profile(None, 3.0),
+        make_gpu_profile(32, 3.0, outcome="out_of_memory"),
+        make_gpu_profile(32, 11.0, environment={"backend": "tensorflow", "gpu_memory": {"source": "nvml"}}),
+    ],
+    ids=["no counter", "no batch size", "out of memory", "the driver sees the pool"],
+)
+def test_records_without_a_usable_peak(profile: Profile) -> None:
+    assert fit_memory([profile]) is None
+
+
+def test_what_frameworks_leave_free() -> None:
+    def usable(backend: str, **details: Any) -> float:
+        seen = {"backend": backend, "gpu_memory": {"source": backend, **details}}
+        model = fit_memory([make_gpu_profile(32, 3.0, environment=seen)])
+        assert model is not None
+        return model.usable_bytes(15 * GIB) / GIB
+
+    assert usable("jax") == pytest.approx(0.75 * 15)
+    assert usable("jax", limit_bytes=int(13.5 * GIB)) == pytest.approx(13.5)
+    assert usable("tensorflow") < usable("torch") < 15
+
+
+def test_each_gpu_gets_its_share_of_the_batch() -> None:
+    assert examples_per_gpu(make_gpu_profile(64, 1.0, environment={"replicas": 4})) == 16
+
+
+sizes = st.integers(1, 10_000)
+peaks = st.floats(0.1, 200.0)
+probes = st.dictionaries(sizes, peaks, min_size=1, max_size=4)
+
+
+@given(probes, st.none() | st.integers(10_000, 10**10), sizes, sizes)
+def test_memory_never_falls_as_the_batch_grows(
+    seen: dict[int, float], parameters: int | None, one: int, other: int
+) -> None:
+    model = fit_memory([make_gpu_profile(size, peak, setup={"parameters": parameters}) for size, peak in seen.items()])
+    assert model is not None
+    small, large = (model.peak(size) for size in sorted((one, other)))
+    assert not small.value > large.value * (1 + 1e-9)  # False if one is unknown
+    assert not small.high > large.high * (1 + 1e-9)
+    for peak in (small, large):
+        assert math.isnan(peak.value) or 0 <= peak.low <= peak.value <= peak.high
+
+
+@given(probes, st.none() | st.integers(10_000, 10**10), peaks, peaks)
+def test_a_larger_gpu_never_fits_less(seen: dict[int, float], parameters: int | None, one: float, other: float) -> None:
+    model = fit_memory([make_gpu_profile(size, peak, setup={"parameters": parameters}) for size, peak in seen.items()])
+    assert model is not None
+    small, large = (model.largest(memory * GIB) for memory in sorted((one, other)))
+    if small is not None and large is not None:
+        assert small <= large
+    for size, memory in ((small, min(one, other)), (large, max(one, other))):
+        if size:
+            assert model.peak(size).high <= memory * GIB
+            assert not model.grows or model.peak(size + 1).high > memory * GIB * (1 - 1e-9) or size >= 2**39
