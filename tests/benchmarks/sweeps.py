@@ -55,12 +55,13 @@ def main() -> int:
                     total.copies += tally.copies
                     total.starts += tally.starts
                     total.resumes += tally.resumes
+                    total.accepted += tally.accepted
                     total.records += tally.records
                     total.violations += tally.violations
                     for violation in tally.violations:
                         print(violation, flush=True)
             print(f"{runner}: {total.runs} runs, {total.starts} starts, {total.records} records, "
-                  f"{total.resumes} resumed as the machine was busy, "
+                  f"{total.resumes} resumed as the machine was busy, {total.accepted} accepted as ended, "
                   f"{len(total.violations)} broken promises, {time.monotonic() - began:.0f} s")  # fmt: skip
             print("  killed:", ", ".join(f"{name} {count}" for name, count in sorted(total.kills.items())))
             for name, counts in (("connections in mid-run", total.connections), ("copies", total.copies)):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import signal
 import subprocess
 import sys
 import time
@@ -15,9 +16,10 @@ import pytest
 import vmselect as vs
 from vmselect.sweeps import clean, read_state
 from vmselect.sweeps.journal import Journal, read_journal
+from vmselect.sweeps.runners import supervisor
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
-from sweep_faults import KILLS, run_case
+from sweep_faults import KILLS, SURVIVE, run_case
 
 PYTHON = sys.executable
 RECORD = """
@@ -183,7 +185,10 @@ def test_the_commands_run_show_resume_and_clean(work: Path) -> None:
     planned = vmselect("plan", "plan.yaml", "--format", "json")
     assert [row["worst_usd"] for row in json.loads(planned.stdout)] == [pytest.approx(0.1)] * 2
     assert vmselect("plan", "plan.yaml", "--budget-usd", "0.19").returncode == 1
-    assert vmselect("run", "plan.yaml", "out").returncode == 2  # nobody confirmed
+    unconfirmed = vmselect("run", "plan.yaml", "out")
+    assert unconfirmed.returncode == 2
+    assert unconfirmed.stderr.count("yes") == unconfirmed.stderr.count("--yes") == 1
+    assert not (work / "out").exists()
     done = vmselect("run", "plan.yaml", "out", "--budget-usd", "5", "--yes", "--format", "json")
     assert done.returncode == 0, done.stderr
     lines = [json.loads(line) for line in done.stdout.splitlines()]
@@ -215,3 +220,62 @@ def test_next_command_works_as_printed(work: Path) -> None:
 def test_after_any_kill_nothing_runs_and_no_record_is_lost(seed: int, tmp_path: Path) -> None:
     tally = run_case(seed, tmp_path, kills=(KILLS[seed % len(KILLS)],))
     assert not tally.violations
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0] != b"Z"
+    except OSError:
+        return False
+
+
+needs_cgroups = pytest.mark.skipif(
+    not supervisor.remove_cgroup(supervisor.make_cgroup("test")), reason="no control group can be created here"
+)
+
+
+@needs_cgroups
+def test_process_that_killed_both_supervisors_is_ended_by_its_control_group(work: Path) -> None:
+    (work / "train.py").write_text(SURVIVE)
+    result = vs.sweep(vs.Plan([PYTHON, "train.py", "pid"], minutes=1), work / "out", yes=True)
+    assert not is_alive(int((work / "pid").read_text()))
+    assert not result.unproved
+    (attempt,) = read_state(work / "out").all_attempts
+    assert (attempt.open, attempt.why) == (False, "guard")
+    status = json.loads((work / "out" / "trials" / "001" / "1" / "status.json").read_text())
+    assert not Path(status["cgroup"]).exists()
+
+
+def test_end_is_unproved_if_both_supervisors_were_killed_without_a_control_group(
+    work: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copy = work / "supervisor.py"  # where no control group can be created
+    source = Path(supervisor.__file__).read_text()
+    copy.write_text(source.replace('kind.startswith("cgroup2 ")', "False"))
+    assert copy.read_text() != source
+    monkeypatch.setattr("vmselect.sweeps.runners.local.SUPERVISOR", copy)
+    monkeypatch.setattr(supervisor, "SCOPE", ("no-such-program",))
+    (work / "train.py").write_text(SURVIVE)
+    plan = vs.Plan([PYTHON, "train.py", "pid"], factors={"machine": ["m"]}, machines={"m": {"cores": 1}}, minutes=1)
+    try:
+        result = vs.sweep(plan, work / "out", yes=True)
+        survivor = int((work / "pid").read_text())
+        assert is_alive(survivor)
+        assert [one.id for one in result.unproved] == ["001"]
+        assert [one.gone for one in clean(work / "out")] == [False]
+        again = vs.sweep(plan, work / "out", yes=True)
+        assert [one.id for one in again.unproved] == ["001"]
+        assert len(read_state(work / "out").all_attempts) == 1
+        with pytest.raises(vs.errors.ArgumentError, match="001"):
+            clean(work / "out", accept=["002"])
+    finally:
+        os.kill(int((work / "pid").read_text()), signal.SIGKILL)  # as the user does
+    assert [one.gone for one in clean(work / "out")] == [False]
+    (accepted,) = clean(work / "out", accept="001")
+    assert accepted.gone
+    assert accepted.detail.startswith("accepted")
+    state = read_state(work / "out")
+    assert (state.status_of("001"), state.all_attempts[0].why) == ("failed", "accepted")
+    assert clean(work / "out") == []
+    (work / "train.py").write_text(RECORD.replace("sys.argv[1]", "'8'"))
+    assert len(vs.sweep(plan, work / "out", yes=True).records) == 1

@@ -29,6 +29,7 @@ from vmselect.sweeps.runners.supervisor import find_processes
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 from loopback_clusters import missing_slurm, missing_sshd, run_remote_case, slurm, ssh_config, sshd
+from sweep_faults import SURVIVE
 
 COPY = "import os, shutil, sys\nprint(sys.argv)\nshutil.copy('template.json', os.environ['VMSELECT_FOLDER'])\n"
 
@@ -93,6 +94,34 @@ def test_unreachable_host_fails_its_trial_and_leaves_it_unproved(work: Path, tmp
         result = vs.sweep(plan, work / "out", yes=True)
         assert [one.id for one in result.unproved] == ["001"]
         assert [one.gone for one in clean(work / "out")] == [False]
+
+
+@needs_sshd
+@pytest.mark.parametrize("cgroups", [True, False])
+def test_end_on_a_host_is_proved_or_the_trial_stays_unproved(
+    cgroups: bool, work: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if cgroups and not supervisor.remove_cgroup(supervisor.make_cgroup("test")):
+        pytest.skip("no control group can be created here")
+    if not cgroups:
+        program = tmp_path / "supervisor.py"
+        program.write_text(Path(supervisor.__file__).read_text().replace('kind.startswith("cgroup2 ")', "False"))
+        monkeypatch.setattr(ssh_runner, "SUPERVISOR", program)
+    pid, home = work / "pid", tmp_path / "sshd" / "home"
+    (work / "train.py").write_text(SURVIVE)
+    plan = vs.Plan(["python3", "train.py", str(pid)], runner="ssh", factors={"machine": ["remote"]}, minutes=2)
+    with sshd(tmp_path / "sshd") as config, ssh_config(config):
+        try:
+            result = vs.sweep(plan, work / "out", yes=True)
+            alive = Path(f"/proc/{pid.read_text()}").exists()
+            assert (bool(result.unproved), alive) == ((False, False) if cgroups else (True, True))
+        finally:
+            with contextlib.suppress(OSError):
+                os.kill(int(pid.read_text()), signal.SIGKILL)
+        if not cgroups:
+            shutil.rmtree(home / ".vmselect-sweeps")  # neither status nor supervisor: no proof either
+            assert [one.gone for one in clean(work / "out")] == [False]
+            assert [one.gone for one in clean(work / "out", accept=["001"])] == [True]
 
 
 @needs_sshd

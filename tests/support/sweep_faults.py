@@ -33,6 +33,28 @@ AMPLE_MINUTES = 2.0
 MAX_RESUMES = 10
 USD_PER_HOUR = 36.0
 
+SURVIVE = """
+import os, signal, sys, time
+from pathlib import Path
+if "VMSELECT_TOKEN" in os.environ:
+    inner = os.getppid()
+    outer = int(Path(f"/proc/{inner}/stat").read_text().rpartition(")")[2].split()[1])
+    if os.fork():
+        time.sleep(600)  # killed with the inner supervisor
+    os.setsid()
+    os.environ["SUPERVISORS"] = f"{outer} {inner}"
+    null = os.open(os.devnull, os.O_RDWR)
+    for number in (0, 1, 2):
+        os.dup2(null, number)
+    kept = {name: os.environ[name] for name in ("PATH", "SUPERVISORS")}
+    os.execve(sys.executable, [sys.executable, *sys.argv], kept)
+Path(sys.argv[1]).write_text(str(os.getpid()))
+for supervisor in os.environ["SUPERVISORS"].split():
+    os.kill(int(supervisor), signal.SIGKILL)
+time.sleep(600)
+"""
+"""A trial that leaves its session, its output and its environment, kills both supervisors, and goes on."""
+
 
 @dataclass
 class Tally:
@@ -47,6 +69,8 @@ class Tally:
     resumes: int = 0
     """Further ones, because a busy machine did not finish a trial within its time limit."""
     records: int = 0
+    accepted: int = 0
+    """Trials whose end was not proved, because both supervisors were killed; checked here, then accepted."""
     violations: list[str] = field(default_factory=list)
 
 
@@ -104,7 +128,8 @@ def run_case(
         clean(out)
     sweep(plan, out, budget_usd=budget, yes=True)
     for number in range(1, MAX_RESUMES):  # as users do, with more money
-        if not find_late(plan, folder, out):
+        accepted = kill == "both supervisors" and accept_unproved(seed, folder, out, tally)
+        if not accepted and not find_late(plan, folder, out):
             break
         tally.resumes += 1
         sweep(plan, out, budget_usd=budget * (1 + number / 2), yes=True)
@@ -113,6 +138,17 @@ def run_case(
     if not all(one.gone for one in left):
         tally.violations.append(f"seed {seed}: not proved gone: {left}")
     return tally
+
+
+def accept_unproved(seed: int, folder: Path, out: Path, tally: Tally) -> bool:
+    """Accept trials as ended whose end is not proved, after looking for their processes; returns whether any was."""
+    waiting = [one.trial for one in clean(out) if not one.gone]
+    if left := _left(seed, folder, read_state(out)):
+        tally.violations.append(f"seed {seed}: processes left: {left}")
+    if waiting:
+        clean(out, accept=waiting)
+    tally.accepted += len(waiting)
+    return bool(waiting)
 
 
 def find_late(plan: Plan, folder: Path, out: Path) -> list[str]:

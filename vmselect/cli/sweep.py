@@ -18,6 +18,7 @@ from rich.table import Table
 
 from vmselect.cli.options import CatalogOption, DateOption, OwnPricesOption, open_catalog
 from vmselect.cli.output import Format, FormatOption, emit, flag, frame_rows, print_err, print_out
+from vmselect.errors import ArgumentError, SweepError
 from vmselect.sweeps.journal import STATUSES
 from vmselect.units import format_seconds, format_usd
 
@@ -160,12 +161,23 @@ def status(
 @app.command()
 def clean(
     folder: FolderArgument,
+    accept: Annotated[
+        list[str] | None,
+        typer.Option(help="Trial to accept as ended without proof, once you checked its machine. Repeatable."),
+    ] = None,
     yes: YesOption = False,
     format: FormatOption = Format.table,  # noqa: A002
 ) -> None:
-    """Stop all trials that may still run, and show for which of them the end was verified.
+    """Stop all trials that may still run, and show for which of them the end was proved.
 
-    Exit code 1 when a trial may still run.
+    The end cannot be proved if a machine does not answer, or if both supervisors of a trial were killed on a machine
+    without control groups. Exit code 1 when a trial may still run.
+
+    Examples:
+
+      vmselect sweep clean sweep/
+
+      vmselect sweep clean sweep/ --accept 003
     """
     from vmselect.sweeps import clean as clean_up
     from vmselect.sweeps import read_state
@@ -174,11 +186,14 @@ def clean(
     print_err(state.damaged)
     if not yes and state.open_attempts and not _ask(f"Stop {len(state.open_attempts)} trials that may still run?"):
         raise typer.Exit(2)
-    done = clean_up(folder)
+    done = clean_up(folder, accept=accept or ())
     emit([vars(one) for one in done], ("trial", "attempt", "gone", "detail"), format=format)
     proved = sum(one.gone for one in done)
     print_err([f"{proved} trials have ended, {len(done) - proved} may still run." if done else "No trial was running."])
     if proved < len(done):
+        left = sorted({one.trial for one in done if not one.gone})
+        command = shlex.join(["vmselect", "sweep", "clean", str(folder), *(f"--accept={trial}" for trial in left)])
+        print_err([f"If you have checked that no process or machine of them is left: {command}"])
         raise typer.Exit(1)
 
 
@@ -239,7 +254,9 @@ def _confirm(proposal: Proposal, format: Format) -> bool:  # noqa: A002
     if format is not Format.json:
         _emit_plan(frame[frame["trial"].isin(proposal.to_run)], format)
     print_err([_total(len(proposal.to_run), proposal.estimated_usd, proposal.worst_usd, proposal.plan)])
-    return _ask("Start?")
+    if not _ask("Start?"):
+        raise SweepError("The cost was not confirmed, so no trial started. Confirm it, or add --yes.")
+    return True
 
 
 def _emit_plan(frame: pd.DataFrame, format: Format) -> None:  # noqa: A002
@@ -256,7 +273,9 @@ def _total(trials: int, estimated: float, worst: float, plan: Plan) -> str:
 
 
 def _ask(question: str) -> bool:
-    return sys.stdin.isatty() and typer.confirm(question, default=False, err=True)
+    if not sys.stdin.isatty():
+        raise ArgumentError("There is no terminal to ask for confirmation. Add --yes.")
+    return typer.confirm(question, default=False, err=True)
 
 
 EVENTS = {

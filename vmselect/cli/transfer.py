@@ -35,7 +35,8 @@ def transfer(
         bool, flag("--clean", help="Only remove the files that killed probes left in the folder.")
     ] = False,
     everything: Annotated[
-        bool, flag("--everything", help="With --clean, also remove files of running probes.")
+        bool,
+        flag("--everything", help="With --clean, also remove folders of running probes, and folders without a marker."),
     ] = False,
     format: FormatOption = Format.table,  # noqa: A002
 ) -> None:

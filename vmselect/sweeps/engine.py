@@ -184,11 +184,12 @@ class Engine:
                     self.listener_error = failed
                     self.stopping.set()
 
-    def reconcile(self, *, adopt: bool = False) -> list[tuple[Attempt, str]]:
+    def reconcile(self, *, adopt: bool = False, accept: Collection[str] = ()) -> list[tuple[Attempt, str]]:
         """End the attempts of an earlier process that may still run, and collect their records.
 
-        Returns the ended attempts, each with the problem that prevented its end, or "". With ``adopt``, attempts that
-        continue after vmselect exits are left running, and :meth:`run` watches them again.
+        Returns the ended attempts, each with the problem that prevented the proof of its end, or "". With ``adopt``,
+        attempts that continue after vmselect exits are left running, and :meth:`run` watches them again. Attempts of
+        the trials in ``accept`` are noted as ended even if this is not proved.
         """
         trials = {trial.id: trial for trial in self.trials}
         ended: list[tuple[Attempt, str]] = []
@@ -205,7 +206,8 @@ class Engine:
             if adoptable and seen.state in ("starting", "running", "unknown"):
                 self._adopted.append(attempt)
             else:
-                ended.append((attempt, self._end(trial, attempt, seen if seen.state == "gone" else Seen("lost"))))
+                last = seen if seen.state == "gone" else Seen("lost")
+                ended.append((attempt, self._end(trial, attempt, last, accepted=attempt.trial in accept)))
         for attempt in self.state.all_attempts:  # a crash may have happened between fetching and recording
             if attempt.fetched and attempt.trial in trials and not self.state.records.get(attempt.trial):
                 self._note_records(trials[attempt.trial], attempt, quiet=True)
@@ -333,8 +335,11 @@ class Engine:
             self.stopping.wait(self.runner.poll_seconds)
         return Seen("lost", why="stop")
 
-    def _end(self, trial: Trial | None, attempt: Attempt, seen: Seen) -> str:
-        """End an attempt, prove that nothing of it runs, and fetch the records of its trial; returns the problem."""
+    def _end(self, trial: Trial | None, attempt: Attempt, seen: Seen, *, accepted: bool = False) -> str:
+        """End an attempt, prove that nothing of it runs, and fetch the records of its trial; returns the problem.
+
+        Without a proof the attempt stays open, unless the user ``accepted`` it as ended.
+        """
         fetched = problem = ""
         if self.runner.rents and seen.state != "gone":  # a rented machine's records are lost with it
             fetched = self._fetch(attempt)
@@ -343,9 +348,11 @@ class Engine:
                 problem = self.runner.stop(attempt.handle)
             except VmselectError as cannot:
                 problem = str(cannot)
-        if problem:
+        if problem and not accepted:
             self.write("unproved", trial=attempt.trial, attempt=attempt.number, why=problem)
             return problem
+        if problem:  # at an unknown time
+            seen = Seen("gone", why="accepted", error=problem)
         if not self.runner.rents:
             fetched = self._fetch(attempt)
         status = read_status(self._folder(attempt), count_supervisors(attempt.handle))
@@ -356,7 +363,7 @@ class Engine:
         )  # fmt: skip
         if trial is not None:
             self._take_in(trial, attempt, fetched)
-        return ""
+        return problem
 
     def _seconds(self, attempt: Attempt, status: dict[str, Any], seen: Seen) -> float:
         """Paid seconds of an attempt: until now if its machine is rented, else as its supervisor counted."""

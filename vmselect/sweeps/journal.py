@@ -33,6 +33,7 @@ ENDINGS = {
     "guard": "its supervisor was killed",
     "start": "could not be started",
     "worker": "a worker was lost",
+    "accepted": "its end was not proved, and the user accepted it as ended",
 }
 """Text for users of each value of ``why`` in a ``gone`` event: how an attempt ended."""
 

@@ -8,14 +8,14 @@ import os
 import secrets
 import shlex
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vmselect import __version__
-from vmselect._checks import check_count, check_flag, check_number, check_path, maybe, show
+from vmselect._checks import check_count, check_flag, check_name, check_number, check_path, list_items, maybe, show
 from vmselect._files import has_file
 from vmselect.errors import ArgumentError, SweepError
 from vmselect.findings import Finding
@@ -171,7 +171,7 @@ class Proposal:
 
 @dataclass(frozen=True)
 class Cleaned:
-    """An attempt that ``clean`` tried to end, whether it is ``gone``, and if not, why (``detail``)."""
+    """An attempt that ``clean`` tried to end, whether it is ``gone``, and why or why not (``detail``)."""
 
     trial: str
     attempt: int
@@ -271,18 +271,34 @@ def read_state(folder: str | os.PathLike[str]) -> State:
     return state
 
 
-def clean(folder: str | os.PathLike[str], *, listener: Listener = lambda state, event: None) -> list[Cleaned]:
-    """End all attempts of the sweep in ``folder`` that may still run; returns for each whether it is gone."""
+def clean(
+    folder: str | os.PathLike[str],
+    *,
+    accept: Iterable[str] = (),
+    listener: Listener = lambda state, event: None,
+) -> list[Cleaned]:
+    """End all attempts of the sweep in ``folder`` that may still run; returns for each whether it is gone.
+
+    ``accept`` are IDs of trials that you checked yourself: they are noted as ended even if this cannot be proved, such
+    as ``clean("sweep/", accept=["003"])``. Otherwise such a trial occupies its machine and is not repeated.
+    """
     where = check_path("folder", folder).absolute()
+    accepted = [check_name("accept", trial) for trial in ([accept] if isinstance(accept, str) else list_items(accept))]
     state = read_state(where)
+    waiting = sorted({attempt.trial for attempt in state.open_attempts})
+    for trial in accepted:
+        if trial not in waiting:
+            known = f"Trials that may: {', '.join(waiting)}." if waiting else "No trial of this sweep may."
+            raise ArgumentError(f"Trial {show(trial)} has no attempt that may still run. {known}")
     if not state.about and not state.attempts:
         return []  # killed before it could start anything
     plan = Plan.load(where / PLAN)
     with opened(plan, where, limit=None, catalog=None, listener=listener, changed=True) as engine:
         return [
-            Cleaned(attempt.trial, attempt.number, not problem, problem or "proved gone")
-            for attempt, problem in engine.reconcile()
-        ]
+            Cleaned(attempt.trial, attempt.number, not attempt.open,
+                    "proved gone" if not problem else problem if attempt.open else f"accepted: {problem}")
+            for attempt, problem in engine.reconcile(accept=accepted)
+        ]  # fmt: skip
 
 
 @contextmanager

@@ -29,7 +29,7 @@ def test_trial_reserves_its_cores_or_hosts_until_it_is_gone(name, tmp_path, monk
     runner: Runner
     if name == "local":
         monkeypatch.setattr(local, "available_cores", lambda: [4])
-        monkeypatch.setattr(supervisor, "end_processes", lambda identifiers: left)
+        monkeypatch.setattr(supervisor, "end_trial", lambda *_: {"left": left, "unproved": ""})
         plan = vs.Plan("python t.py {n}", factors={"machine": ["a"], "n": [1, 2]}, machines={"a": {"cores": 1}})
         runner = local.LocalRunner()
     else:

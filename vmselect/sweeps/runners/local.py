@@ -21,6 +21,7 @@ from vmselect.sweeps.runners.runner import (
     make_request,
     seen_from,
     this_machine,
+    why_unproved,
 )
 from vmselect.sweeps.runners.supervisor import free_ports, worker_environments
 
@@ -79,13 +80,13 @@ class LocalRunner(ConnectedRunner):
         ]
         workers = [{**own, **limit_threads(trial)} for own in worker_environments(addresses)]
         request = make_request(job, str(job.folder), str(job.work), cores=handle["cores"], workers=workers, listen=True)
-        connection = Connection([sys.executable, str(SUPERVISOR), "run", str(job.folder), job.token], request)
+        connection = Connection([sys.executable, str(SUPERVISOR), "run", str(job.folder), job.token, "scope"], request)
         self.connections[job.token] = [connection]
         started = connection.wait_started()
         return {"pids": started.get("started", []), "pipes": started.get("pipes", [])}
 
     def watch(self, handle: Handle) -> Seen:
-        """State of the trial. It has ended when its supervisor has exited and no process has its token."""
+        """State of the trial. It has ended when it is proved that no process of it is left."""
         token = handle["token"]
         if token not in self.connections:
             return Seen("lost", error="another vmselect process started it")
@@ -93,9 +94,9 @@ class LocalRunner(ConnectedRunner):
         if outcome is None:
             return Seen("running")
         self.disconnect(token)
-        left = supervisor.end_processes(identifiers_of(handle)) if not outcome or outcome.get("left") else []
-        self.disconnect(token, gone=not left)
-        return seen_from(outcome or {"why": "guard"}, left)
+        problem = self._end(handle) if not outcome or outcome.get("left") else ""
+        self.disconnect(token, gone=not problem)
+        return seen_from(outcome or {"why": "guard"}, problem)
 
     def stop(self, handle: Handle) -> str:
         """End all processes of the trial; returns the problem, or ""."""
@@ -104,11 +105,17 @@ class LocalRunner(ConnectedRunner):
             return f"it was started on {handle['host']}: run vmselect sweep clean there, not on {here['host']}"
         if handle["boot"] and here["boot"] and handle["boot"] != here["boot"]:
             return ""  # the machine has restarted since
-        for connection in self.connections.get(handle["token"], []):
+        token = handle["token"]
+        for connection in self.connections.get(token, []):
             connection.stop()
-        left = supervisor.end_processes(identifiers_of(handle))
-        self.disconnect(handle["token"], gone=not left)
-        return f"the processes {', '.join(map(str, left))} could not be ended" if left else ""
+        problem = "" if self.reported_end(token) else self._end(handle)
+        if problem:  # also after a resume
+            self.reserved[token] = [core for several in handle.get("cores", ()) for core in several]
+        self.disconnect(token, gone=not problem)
+        return problem
+
+    def _end(self, handle: Handle) -> str:
+        return why_unproved(supervisor.end_trial(handle.get("folder", ""), identifiers_of(handle)))
 
     def _free_cores(self) -> list[int]:
         return [core for core in available_cores() if core not in self.busy]

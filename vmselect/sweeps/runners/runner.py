@@ -21,8 +21,6 @@ Handle = dict[str, Any]
 """Stored reference to a started trial, by which any process can find it. It is in the journal, without secrets."""
 
 SUPERVISOR = Path(supervisor.__file__)
-OLD_SUPERVISOR = "guard.py"
-"""Name of the supervisor in earlier versions."""
 
 START_SECONDS = 30.0
 STOP_SECONDS = 15.0
@@ -116,6 +114,11 @@ class ConnectedRunner(Runner):
             connection.close(seconds=self.close_seconds)
         if gone:
             self.reserved.pop(token, None)
+
+    def reported_end(self, token: str) -> bool:
+        """Whether all supervisors of a trial reported over their connections that none of its processes is left."""
+        outcomes = [connection.outcome() for connection in self.connections.get(token, [])]
+        return bool(outcomes) and all(outcome and not outcome.get("left") for outcome in outcomes)
 
     def close(self) -> None:
         """Close all connections, which ends the trials that still run."""
@@ -235,17 +238,27 @@ def this_machine() -> dict[str, str]:
 
 def make_handle(runner: str, job: Job, **more: Any) -> Handle:
     """Make the handle of a trial that has a supervisor on each of its nodes."""
-    return {"runner": runner, "token": job.token, "guards": job.trial.nodes, "program": SUPERVISOR.name, **more}
-
-
-def supervisor_name(handle: Handle) -> str:
-    """File name of the supervisor on the host; ``guard.py`` if an earlier version wrote the handle."""
-    return SUPERVISOR.name if handle.get("program") == SUPERVISOR.name else OLD_SUPERVISOR
+    return {"runner": runner, "token": job.token, "guards": job.trial.nodes, **more}
 
 
 def identifiers_of(handle: Handle) -> list[str]:
-    """Token and output pipes by which the processes of a trial are found on their host."""
+    """Token and, once it has started, output pipes by which the processes of a trial are found on their host."""
     return [str(handle["token"]), *map(str, handle.get("pipes", ()))]
+
+
+def end_command(python: str, folder: str | Path, identifiers: Sequence[str]) -> list[str]:
+    """Arguments that end a trial on its host: ``python`` reads the program from its standard input.
+
+    The host may no longer have the supervisor, or may have that of an earlier version.
+    """
+    return [python, "-I", "-", "end", str(folder), *identifiers]
+
+
+def why_unproved(answer: Any) -> str:
+    """Why the end of a trial is not proved by the ``answer`` of :func:`supervisor.end_trial`, or ""."""
+    if left := answer["left"]:
+        return f"the processes {', '.join(map(str, left))} could not be ended"
+    return str(answer["unproved"])
 
 
 def count_supervisors(handle: Handle) -> int:
@@ -315,8 +328,8 @@ def merge_outcomes(several: Sequence[dict[str, Any]]) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def seen_from(outcome: Mapping[str, Any], left: Sequence[int] = ()) -> Seen:
-    """State of a trial with this outcome; ``left`` are the IDs of processes that could not be ended."""
+def seen_from(outcome: Mapping[str, Any], problem: str = "") -> Seen:
+    """State of a trial with this outcome; ``problem`` is why its end is not proved."""
     code = outcome.get("exit")
-    return Seen("lost" if left else "ended", exit=code if isinstance(code, int) else None,
+    return Seen("lost" if problem else "ended", exit=code if isinstance(code, int) else None,
                 why=str(outcome.get("why", "")), error=str(outcome.get("error", "")))  # fmt: skip

@@ -32,7 +32,6 @@ from vmselect.sweeps.runners.runner import (
     count_supervisors,
     make_handle,
     make_request_file,
-    supervisor_name,
 )
 from vmselect.sweeps.runners.ssh import end_remote, fetch_all
 
@@ -134,8 +133,7 @@ class SkyPilotRunner(Runner):
         until = time.monotonic() + seconds
         for host in hosts:  # files that are still written cannot be copied completely
             share = (until - time.monotonic()) / 2
-            program = f"{handle['far']}/{supervisor_name(handle)}"
-            end_remote(host, program, "python3", [handle["token"]], seconds=share)
+            end_remote(host, "python3", handle["far"], [handle["token"]], seconds=share)
         fetch_all(hosts, handle["far"], into, seconds=until - time.monotonic())
 
     def stop(self, handle: Handle) -> str:

@@ -26,6 +26,7 @@ from vmselect.sweeps.runners.runner import (
     Runner,
     Seen,
     count_supervisors,
+    end_command,
     identifiers_of,
     make_handle,
     make_request_file,
@@ -33,7 +34,7 @@ from vmselect.sweeps.runners.runner import (
     read_status,
     run_program,
     seen_from,
-    supervisor_name,
+    why_unproved,
 )
 from vmselect.sweeps.runners.supervisor import worker_folder
 
@@ -131,19 +132,29 @@ def end_on_nodes(handle: Handle) -> str:
     folder, problems = Path(handle["folder"]), []
     for rank in range(count_supervisors(handle)):
         status = read_status(worker_folder(folder, rank))
-        if status.get("state") != "running":
+        if status.get("state") not in ("starting", "running"):
             continue  # it has ended in order, or never began
         host = status.get("host")
         where = [f"--nodelist={host}"] if re.fullmatch(r"[\w.-]+", str(host or "")) else []
-        command = ["srun", "--nodes=1", "--ntasks=1", "--time=3", "--quiet", f"--chdir={folder}", *where, "python3"]
+        command = ["srun", "--nodes=1", "--ntasks=1", "--time=3", "--quiet", f"--chdir={folder}", *where]
+        ending = end_command("python3", worker_folder(folder, rank), identifiers_of({**handle, **status}))
         try:
-            answer = call([*command, str(folder / supervisor_name(handle)), "end"],
-                          text=" ".join(identifiers_of({**handle, **status})))  # fmt: skip
-            if left := read_json(answer)["left"]:
-                problems.append(f"the processes {left} on {host} could not be ended")
+            answer = read_json(call([*command, *ending], text=SUPERVISOR.read_text(encoding="utf-8"), fine=(0, 1)))
+            problem = why_unproved(answer)
+            if problem and (answer["left"] or not kills_all_processes()):
+                problems.append(f"{host}: {problem}")
         except (SweepError, ValueError, KeyError, TypeError) as cannot:
             problems.append(f"the processes of its killed supervisor on {host} could not be checked: {cannot}")
     return "; ".join(problems)
+
+
+def kills_all_processes() -> bool:
+    """Whether Slurm itself ends every process of a job, because it tracks them by control groups."""
+    try:
+        answer = call(["scontrol", "show", "config"])
+    except SweepError:
+        return False
+    return re.search(r"^ProctrackType\s*=\s*proctrack/cgroup\s*$", answer, re.MULTILINE) is not None
 
 
 def list_jobs(name: str) -> list[str]:
@@ -151,6 +162,6 @@ def list_jobs(name: str) -> list[str]:
     return call(["squeue", "--noheader", f"--name={name}", f"--user={os.getuid()}", "--format=%T"]).split()
 
 
-def call(command: list[str], *, text: str = "") -> str:
+def call(command: list[str], *, text: str = "", fine: Sequence[int] = (0,)) -> str:
     """Run a command of Slurm and return its output."""
-    return run_program(command, label=command[0], text=text, seconds=CALL_SECONDS)
+    return run_program(command, label=command[0], text=text, fine=fine, seconds=CALL_SECONDS)

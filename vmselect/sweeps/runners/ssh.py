@@ -19,21 +19,22 @@ from vmselect._checks import check_host, show
 from vmselect.errors import ArgumentError, PlanError, SweepError
 from vmselect.sweeps.plan import Trial
 from vmselect.sweeps.runners.runner import (
-    OLD_SUPERVISOR,
     SUPERVISOR,
     ConnectedRunner,
     Connection,
     Handle,
     Job,
     Seen,
+    end_command,
     identifiers_of,
     make_handle,
     make_request,
     merge_outcomes,
     read_json,
+    read_status,
     run_program,
     seen_from,
-    supervisor_name,
+    why_unproved,
 )
 from vmselect.sweeps.runners.supervisor import worker_environments, worker_folder
 from vmselect.units import format_bytes
@@ -106,7 +107,7 @@ class SshRunner(ConnectedRunner):
             for name, value in job.trial.environment.items():
                 if value is None and name in os.environ:
                     request["workers"][0]["env"][name] = os.environ[name]  # over the connection only: never on a disk
-            command = shlex.join([python, f"{base}/{SUPERVISOR.name}", "run", own, job.token])
+            command = shlex.join([python, f"{base}/{SUPERVISOR.name}", "run", own, job.token, "scope"])
             connections.append(Connection(ssh_command(host, command), request))
         pipes = [pipe for connection in connections for pipe in connection.wait_started().get("pipes", [])]
         return {"homes": homes, "pipes": pipes}
@@ -141,20 +142,26 @@ class SshRunner(ConnectedRunner):
 
     def stop(self, handle: Handle) -> str:
         """End the processes of the trial on all hosts; returns "" if every host confirms it, else the problem."""
-        for connection in self.connections.get(handle["token"], []):
+        token = handle["token"]
+        for connection in self.connections.get(token, []):
             connection.stop()
-        self.disconnect(handle["token"])
+        reported = self.reported_end(token)
+        self.disconnect(token)
         problems = []
-        program = f"{self._base}/{supervisor_name(handle)}"
         python = handle["python"] if handle.get("python") in self._pythons else "python3"
         self._contacted.update(handle["hosts"])
-        for host in handle["hosts"]:
+        for rank, host in enumerate(handle["hosts"] if not reported else ()):
+            folder = worker_folder(self._remote(token), rank)
+            # A process that was killed between fetching and noting the end has removed the folder on the host.
+            fetched = read_status(worker_folder(self._local(token), rank)).get("state") == "ended"
             for _ in range(MAX_TRIES):
-                problem = end_remote(host, program, python, identifiers_of(handle))
+                problem = end_remote(host, python, folder, [token] if fetched else identifiers_of(handle))
                 if not problem.startswith(SILENT):
                     break
             problems += [f"{host}: {problem}"] if problem else []
-        self.disconnect(handle["token"], gone=not problems)
+        if problems:  # also after a resume
+            self.reserved[token] = list(handle["hosts"])
+        self.disconnect(token, gone=not problems)
         return "; ".join(problems)
 
     def close(self) -> None:
@@ -171,8 +178,13 @@ class SshRunner(ConnectedRunner):
 
     def _remote(self, token: str) -> str:
         """Folder of a trial on its hosts."""
-        *_, trial, _, unique = token.split("-")
+        trial, _, unique = _split(token)
         return f"{self._base}/{trial}-{unique}"
+
+    def _local(self, token: str) -> Path:
+        """Folder of a trial on this machine."""
+        trial, number, _ = _split(token)
+        return self._folder / "trials" / trial / number
 
     def _send(self, host: str, work: Path) -> str:
         """Send the bundle to ``host`` unless it was sent before; returns the home folder on ``host``."""
@@ -189,6 +201,14 @@ class SshRunner(ConnectedRunner):
                                   seconds=COPY_SECONDS)  # fmt: skip
                 self._homes[host] = answer.strip().splitlines()[-1]
         return self._homes[host]
+
+
+def _split(token: str) -> list[str]:
+    """Trial, number of the attempt and random part of a token."""
+    parts = token.split("-")[-3:]
+    if len(parts) < 3:
+        raise SweepError(f"The journal names {show(token)} as the token of a trial, which the sweep did not create.")
+    return parts
 
 
 def pack(work: Path, *, exclude: Path) -> Path:
@@ -268,17 +288,15 @@ def copy_folder(host: str, remote: str, into: Path, *, seconds: float) -> None:
 
 
 def end_remote(
-    host: str, program: str, python: str, identifiers: Sequence[str], *, seconds: float = CALL_SECONDS
+    host: str, python: str, folder: str | Path, identifiers: Sequence[str], *, seconds: float = CALL_SECONDS
 ) -> str:
-    """End all processes on ``host`` with one of ``identifiers``, by the supervisor ``program``; returns the problem."""
-    there = shlex.quote(program)
+    """End all processes on ``host`` of the trial with ``folder`` there; returns why its end is not proved, or ""."""
     try:
-        answer = call(host, f"test ! -e {there} || {shlex.quote(python)} {there} end", text=" ".join(identifiers),
-                      fine=(0, 1), seconds=seconds)  # fmt: skip
-        left = read_json(answer)["left"] if answer.strip() else []
+        answer = call(host, shlex.join(end_command(python, folder, identifiers)),
+                      text=SUPERVISOR.read_text(encoding="utf-8"), fine=(0, 1), seconds=seconds)  # fmt: skip
+        return why_unproved(read_json(answer))
     except (SweepError, ValueError, KeyError, TypeError) as cannot:
         return f"{SILENT}: {cannot}"
-    return f"the processes {left} could not be ended" if left else ""
 
 
 def find_address(host: str, python: str, base: str) -> dict[str, Any]:
@@ -294,7 +312,7 @@ def find_address(host: str, python: str, base: str) -> dict[str, Any]:
 
 def remove_command(base: str) -> str:
     """Shell command that removes the files of the sweep in ``base``; with folders of trials, only the work folder."""
-    programs = f"{SUPERVISOR.name} {OLD_SUPERVISOR}"
+    programs = f"{SUPERVISOR.name} guard.py"  # its name in earlier versions
     script = (
         f'cd {shlex.quote(base)} 2>/dev/null || exit 0; rm -rf work; set -- [0-9]*-*; [ -e "$1" ] && exit 0; '
         f"rm -f {programs}; cd ../..; rmdir {shlex.quote(base)} {SWEEPS} 2>/dev/null; exit 0"

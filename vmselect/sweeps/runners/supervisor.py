@@ -3,11 +3,17 @@
 A standalone program that needs only Python's standard library, because it is sent to hosts without vmselect.
 ``run FOLDER TOKEN`` reads a JSON request from ``FOLDER/request.json`` or, as one line, from standard input. It runs the
 workers of the request, and ends their process trees when the command ends, at the time limit, when heartbeats stop, or
-when the connection is cut. ``end`` reads identifiers from standard input and ends all processes that have one of them.
+when the connection is cut. With a third argument ``scope``, it may move to a scope of the user's systemd first.
+``end FOLDER IDENTIFIER...`` ends all processes of a trial and prints whether it is proved that none is left.
 ``address`` prints the address of this host for workers on other hosts.
 
 ``run`` consists of two processes, an outer supervisor and its child. Each becomes the parent of orphaned descendants,
-also of those in another session, and ends all processes of the trial when the other is killed.
+also of those in another session, and ends all processes of the trial when the other is killed. The workers run in their
+own control group (cgroup version 2) where this user may create one. Its processes are found even if both supervisors
+were killed. Without one, the end of such a trial is unproved.
+
+``FOLDER/status.json`` has the state ``starting`` before the first worker starts, ``running``, and ``ended`` when no
+process is left. Its ``cgroup`` is the folder of the control group, or "" if none could be created.
 
 With several nodes, a supervisor with the same request runs on each node. Slurm or SkyPilot number the nodes.
 """
@@ -18,7 +24,9 @@ import contextlib
 import ctypes
 import json
 import os
+import re
 import select
+import shutil
 import signal
 import socket
 import subprocess
@@ -41,21 +49,27 @@ BOOT = "".join(p.read_text().strip() for p in Path("/proc/sys/kernel/random").gl
 THIS_BOOT = f"@{BOOT}"
 """Suffix of identifiers that are valid on this machine until it restarts."""
 
+SCOPE = ("systemd-run", "--user", "--scope", "--quiet", "--collect", "--property=Delegate=yes")
+SCOPE_SECONDS = 5.0
+
 Address = dict[str, Any]
 """``host`` of a worker, two free ``ports`` there, and ``boot``, which is equal for workers that share a loopback."""
 
 
 def main(arguments: list[str]) -> int:
     """Run the command ``run``, ``end`` or ``address``; returns the exit code."""
+    if len(arguments) == 4 and arguments[0] == "run" and arguments[3] == "scope":
+        enter_scope(arguments[:3])
+        return run(arguments[1], arguments[2])
     if len(arguments) == 3 and arguments[0] == "run":
         return run(arguments[1], arguments[2])
-    if arguments == ["end"]:
-        left = end_processes(sys.stdin.read().split())
-        _send({"left": left})
-        return 1 if left else 0
+    if len(arguments) > 2 and arguments[0] == "end":
+        answer = end_trial(arguments[1], arguments[2:])
+        _send(answer)
+        return 1 if any(answer.values()) else 0
     if arguments == ["address"]:
         return 0 if _send(find_address(socket.gethostname())) else 1
-    sys.stderr.write("usage: run FOLDER TOKEN | end | address\n")
+    sys.stderr.write("usage: run FOLDER TOKEN [scope] | end FOLDER IDENTIFIER... | address\n")
     return 2
 
 
@@ -76,17 +90,18 @@ def run(folder: str, token: str) -> int:
         records.mkdir(parents=True, exist_ok=True)
         request["workers"][0]["env"] |= {**worker_environments(addresses)[rank], "VMSELECT_FOLDER": str(records)}
     prctl(PR_SET_CHILD_SUBREAPER, 1)
-    began, outer = time.monotonic(), os.getpid()
+    began, outer, cgroup = time.monotonic(), os.getpid(), make_cgroup(token)
     if not (inner := os.fork()):
-        os._exit(Supervisor(request, folder, token, began, outer).run())
+        os._exit(Supervisor(request, folder, token, began, outer, cgroup).run())
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda received, _: _signal(inner, received))
     pid, status = 0, 1
     while pid != inner:
         pid, status = os.waitpid(-1, 0)
     if os.waitstatus_to_exitcode(status) not in (0, FAILED):
-        left = end_all(lambda: own_processes(folder), grace=1.0, statuses={})
+        left = end_all(lambda: own_processes(folder, cgroup), grace=1.0, statuses={}, cgroup=cgroup)
         _report(folder, {"exit": None, "why": "guard", "seconds": time.monotonic() - began, "left": left})
+    remove_cgroup(cgroup)
     return 1 if status and strict else 0
 
 
@@ -182,8 +197,9 @@ def _join(host: str, port: int) -> str:
 class Supervisor:
     """The inner supervisor: starts the workers, watches them and the connection, and ends all workers."""
 
-    def __init__(self, request: dict[str, Any], folder: str, token: str, began: float, outer: int) -> None:
+    def __init__(self, request: dict[str, Any], folder: str, token: str, began: float, outer: int, cgroup: str) -> None:
         self.request, self.folder, self.token, self.began, self.outer = request, folder, token, began, outer
+        self.cgroup = cgroup
         self.listening = bool(request.get("listen"))
         # The grace period ends before the cap.
         self.grace = min(float(request.get("grace_seconds", 5.0)), float(request["cap_seconds"]) / 10)
@@ -198,20 +214,25 @@ class Supervisor:
         signal.signal(signal.SIGTERM, self._ask_stop)
         signal.signal(signal.SIGINT, self._ask_stop)
         prctl(PR_SET_CHILD_SUBREAPER, 1)
-        why, failure = "exit", ""
+        why, failure, subject = "exit", "", "the status could not be written"
         try:
+            self._note("starting")  # before the first worker: without it, nothing has started
             for worker in self.request["workers"]:
+                subject = worker["argv"][0]
                 self._start(worker)
-        except (OSError, ValueError) as cannot:
-            why, failure = "start", f"{worker['argv'][0]}: {cannot}"
+        except (OSError, ValueError, subprocess.SubprocessError) as cannot:
+            why, failure = "start", f"{subject}: {cannot}"
         with contextlib.suppress(OSError):
-            host = os.environ.get("SLURMD_NODENAME") or os.uname().nodename
-            _write(Path(self.folder, "status.json"), {"state": "running", "host": host, "pipes": self.pipes})
+            self._note("running")
         if why == "exit":
             _send({"started": self.workers, "pipes": self.pipes})
             why = self._watch()
         grace = self.grace if why != "exit" else min(1.0, self.grace)
-        left = end_all(lambda: own_processes(self.folder), grace=grace, turn=self._turn, statuses=self.statuses)
+        left = end_all(
+            lambda: own_processes(self.folder, self.cgroup), grace=grace, turn=self._turn, statuses=self.statuses,
+            cgroup=self.cgroup,
+        )  # fmt: skip
+        remove_cgroup(self.cgroup)
         for output in self.outputs:
             output.close()
         exits = [self.statuses.get(pid) for pid in self.workers]
@@ -223,6 +244,11 @@ class Supervisor:
         }  # fmt: skip
         reported = _report(self.folder, outcome, send=why not in ("cut", "silent"))
         return (0 if outcome["exit"] == 0 else FAILED) if reported else 3
+
+    def _note(self, state: str) -> None:
+        """Write the status, by which a later ``end`` finds the processes if both supervisors are killed."""
+        status = {"state": state, "pipes": self.pipes, "cgroup": self.cgroup, **describe_machine()}
+        _write(Path(self.folder, "status.json"), status)
 
     def _ask_stop(self, _number: int, _frame: object) -> None:
         self.stopped = True
@@ -237,6 +263,8 @@ class Supervisor:
                 signal.signal(number, signal.SIG_DFL)
             if cores:
                 os.sched_setaffinity(0, cores)
+            if self.cgroup:
+                enter_cgroup(self.cgroup)
 
         read, write = os.pipe()
         self.outputs.append(Output(read, Path(self.folder, worker["output"])))
@@ -333,24 +361,80 @@ class Output:
             self.error = f"the output could not be written: {full.strerror}"
 
 
-def end_processes(identifiers: list[str]) -> list[int]:
-    """End all processes that have one of ``identifiers``, and their supervisors; returns IDs of those that remain."""
+def end_trial(folder: str, identifiers: Sequence[str]) -> dict[str, Any]:
+    """End all processes on this host of the trial whose supervisor has ``folder``.
+
+    ``identifiers`` are its token, and its output pipes if it has started. The answer has the IDs of processes that are
+    ``left``, and in ``unproved`` why others may be left, or "".
+    """
+    status = _read_status(folder)
+    token = identifiers[0]
+    cgroup = find_cgroup(status, token)
+    left = end_processes([*identifiers, *map(str, _list(status.get("pipes")))], cgroup)
+    status = _read_status(folder)  # a supervisor that was asked to end has written it
+    cgroup = cgroup or find_cgroup(status, token)
+    doubt = "" if left else find_doubt(status, cgroup, started=len(identifiers) > 1)
+    if not left and not doubt:
+        remove_cgroup(cgroup)
+        if status.get("state") in ("starting", "running"):
+            with contextlib.suppress(OSError):
+                _write(Path(folder, "status.json"), {**status, "state": "ended", "why": "guard", "left": []})
+    return {"left": left, "unproved": doubt}
+
+
+def find_doubt(status: dict[str, Any], cgroup: str, *, started: bool) -> str:
+    """Why processes may be left although none was found, or ""; ``status`` is that of a supervisor that has exited."""
+    state, here = status.get("state"), describe_machine()
+    if cgroup:
+        return f"its control group {cgroup} is not empty" if is_populated(cgroup) else ""
+    if state == "ended":
+        alive = [pid for pid in _list(status.get("left")) if Path(f"/proc/{pid}").exists()]
+        return f"the processes {alive} could not be ended" if alive else ""
+    if not status:  # the supervisor writes it before the first worker starts
+        return "its status is missing, so its supervisor may have been killed" if started else ""
+    if status.get("host", here["host"]) != here["host"]:
+        return f"it ran on {str(status['host'])[:80]!r}, and this is {here['host']}"
+    if BOOT and status.get("boot") and status["boot"] != BOOT:
+        return ""  # the machine has restarted since
+    return (
+        "both of its supervisors were killed, so a process that cleared its environment and changed its session "
+        "cannot be found"
+    )
+
+
+def end_processes(identifiers: Sequence[str], cgroup: str = "") -> list[int]:
+    """End all processes that have one of ``identifiers`` or are in ``cgroup``, and their supervisors.
+
+    Returns the IDs of those that remain. A supervisor gets time to end its trial, of which it knows every process.
+    """
     kept = {os.getpid(), os.getppid()}
-    return end_all(lambda: [pid for pid in find_processes(identifiers, supervisors=True) if pid not in kept], grace=8.0)
+
+    def find(*, supervisors: bool) -> list[int]:
+        found = {*find_processes(identifiers, supervisors=supervisors), *cgroup_processes(cgroup)}
+        return sorted(found - kept)
+
+    for pid in set(find(supervisors=True)) - set(find(supervisors=False)):
+        _signal(pid, signal.SIGTERM)
+    left = end_all(lambda: find(supervisors=False), grace=8.0, cgroup=cgroup)
+    return left or end_all(lambda: find(supervisors=True), grace=15.0, cgroup=cgroup)
 
 
 def end_all(
     alive: Callable[[], list[int]], *, grace: float, turn: Callable[[], object] = bool,
-    statuses: dict[int, int] | None = None,
+    statuses: dict[int, int] | None = None, cgroup: str = "",
 ) -> list[int]:  # fmt: skip
     """Terminate the processes that ``alive`` lists, and kill them after ``grace`` seconds; returns those that remain.
 
-    ``turn`` is called while waiting. The exit codes of ended children are added to ``statuses``, if given.
+    ``turn`` is called while waiting. The exit codes of ended children are added to ``statuses``, if given. Processes in
+    ``cgroup`` are all killed at once, so that none escapes by starting another.
     """
     asked: set[int] = set()
     began = time.monotonic()
     while pids := alive():
         late = time.monotonic() - began
+        if late > grace and cgroup:
+            with contextlib.suppress(OSError):
+                Path(cgroup, "cgroup.kill").write_text("1", encoding="ascii")
         for pid in pids:
             if late > grace:
                 _signal(pid, signal.SIGKILL)
@@ -368,9 +452,122 @@ def end_all(
     return []
 
 
-def own_processes(folder: str) -> list[int]:
+def enter_scope(arguments: list[str]) -> None:
+    """Start this program again in a scope of the user's systemd, if only there control groups can be created."""
+    if not Path("/proc/self/cgroup").exists() or shutil.which(SCOPE[0]) is None or remove_cgroup(make_cgroup("test")):
+        return
+    with contextlib.suppress(OSError, subprocess.SubprocessError):  # such as a machine without systemd
+        test = subprocess.run([*SCOPE, "true"], stdin=subprocess.DEVNULL, capture_output=True, timeout=SCOPE_SECONDS,
+                              check=False)  # fmt: skip
+        if test.returncode == 0:
+            os.execvp(SCOPE[0], [*SCOPE, sys.executable, str(Path(__file__).absolute()), *arguments])
+
+
+def make_cgroup(token: str) -> str:
+    """Create a control group for the workers of a trial below that of this process; returns its folder.
+
+    Returns "" if this is not possible: another system, version 1 only, a container, or no delegated control group.
+    """
+    own = _own_cgroup()
+    if own is None or not re.fullmatch(r"[\w-]{1,200}", token, re.ASCII):
+        return ""
+    cgroup = own / f"{token}.{os.getpid()}"
+    try:
+        cgroup.mkdir()
+    except OSError:
+        return ""
+    if not (child := os.fork()):
+        code = 1
+        with contextlib.suppress(OSError):
+            enter_cgroup(str(cgroup))
+            code = 0
+        os._exit(code)
+    usable = os.waitpid(child, 0)[1] == 0
+    if not usable:
+        remove_cgroup(str(cgroup))
+    return str(cgroup) if usable else ""
+
+
+def enter_cgroup(cgroup: str) -> None:
+    """Move this process to ``cgroup``; all processes that it starts are there as well."""
+    Path(cgroup, "cgroup.procs").write_text("0", encoding="ascii")
+
+
+def find_cgroup(status: dict[str, Any], token: str) -> str:
+    """The control group in ``status``, if it is one of the trial with ``token`` on this machine and boot; else ""."""
+    cgroup, mount = status.get("cgroup"), _cgroup_mount()
+    if mount is None or not isinstance(cgroup, str) or status.get("cgroups") != describe_machine()["cgroups"]:
+        return ""
+    path = Path(cgroup)  # the trial could have edited it
+    named = re.fullmatch(re.escape(token) + r"\.\d{1,10}", path.name) and ".." not in path.parts
+    return cgroup if named and mount[0] in path.parents else ""
+
+
+def cgroup_processes(cgroup: str) -> list[int]:
+    """IDs of the processes in ``cgroup`` and in control groups below it."""
+    found: list[int] = []
+    for path in _tree(cgroup):
+        with contextlib.suppress(OSError, ValueError):
+            found += map(int, (path / "cgroup.procs").read_text(encoding="ascii").split())
+    return [pid for pid in found if pid > 0]
+
+
+def is_populated(cgroup: str) -> bool:
+    """Whether ``cgroup`` exists and has processes; a control group with processes cannot be removed."""
+    try:
+        return "populated 1" in Path(cgroup, "cgroup.events").read_text(encoding="ascii")
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return Path(cgroup).exists()
+
+
+def remove_cgroup(cgroup: str) -> bool:
+    """Remove an empty ``cgroup`` and those below it, which a trial may have created; returns whether it is removed."""
+    for path in reversed(_tree(cgroup)):
+        with contextlib.suppress(OSError):
+            path.rmdir()
+    return bool(cgroup) and not Path(cgroup).exists()
+
+
+def _tree(cgroup: str) -> list[Path]:
+    return [Path(folder) for folder, _, _ in os.walk(cgroup)] if cgroup else []
+
+
+def _own_cgroup() -> Path | None:
+    """Folder of the control group (version 2) of this process."""
+    mount = _cgroup_mount()
+    with contextlib.suppress(OSError, ValueError):
+        lines = Path("/proc/self/cgroup").read_text(encoding="utf-8").splitlines()
+        own = next((line[3:] for line in lines if line.startswith("0::")), None)
+        if mount is not None and own is not None and not own.endswith(" (deleted)"):
+            return mount[0] / Path(own).relative_to(mount[1])
+    return None
+
+
+def _cgroup_mount() -> tuple[Path, Path] | None:
+    """Mount point of control groups of version 2, and which control group is mounted there."""
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/self/mountinfo").read_text(encoding="utf-8").splitlines():
+            fields, _, kind = line.partition(" - ")
+            if kind.startswith("cgroup2 "):
+                _, _, _, root, point, *_ = fields.split(" ")
+                return Path(point), Path(root)
+    return None
+
+
+def describe_machine() -> dict[str, str]:
+    """Name and boot of this machine; ``cgroups`` is equal where the same control groups have the same folders."""
+    mount = _cgroup_mount()
+    view = f"{BOOT} {_target('/proc/self/ns/cgroup')} {mount[0]} {mount[1]}" if mount else ""
+    return {"host": os.environ.get("SLURMD_NODENAME") or os.uname().nodename, "boot": BOOT, "cgroups": view}
+
+
+def own_processes(folder: str, cgroup: str) -> list[int]:
     """IDs of this supervisor's processes, without processes of the trial's other workers on this machine."""
-    return [*descendants(os.getpid()), *find_processes([folder], supervisors=False, variable=SUPERVISOR_VARIABLE)]
+    known = descendants(os.getpid())
+    marked = find_processes([folder], supervisors=False, variable=SUPERVISOR_VARIABLE)
+    return [*known, *(pid for pid in {*marked, *cgroup_processes(cgroup)} if pid not in known)]
 
 
 def find_processes(identifiers: Iterable[str], *, supervisors: bool, variable: str = TOKEN_VARIABLE) -> list[int]:
@@ -435,6 +632,20 @@ def _target(link: str) -> str:
     with contextlib.suppress(OSError):
         return str(Path(link).readlink())
     return ""
+
+
+def _read_status(folder: str) -> dict[str, Any]:
+    if not folder:  # an old journal does not name it
+        return {}
+    with contextlib.suppress(OSError, ValueError, RecursionError):
+        status = json.loads(Path(folder, "status.json").read_text(encoding="utf-8"))
+        if isinstance(status, dict):
+            return status
+    return {"state": "unreadable"} if Path(folder, "status.json").exists() else {}
+
+
+def _list(value: object) -> list[Any]:
+    return value if isinstance(value, list) else []
 
 
 def _signal(pid: int, number: int) -> None:

@@ -1,0 +1,52 @@
+"""Journals of earlier versions stay readable."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from vmselect.sweeps import Plan, clean, read_state
+from vmselect.sweeps.journal import FORMAT, NAME
+from vmselect.sweeps.runners import ssh
+from vmselect.sweeps.runners.runner import count_supervisors
+
+DATA = Path(__file__).parents[2] / "data" / "sweeps"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A sweep over ssh of version 0.1.0 of November 2026, when the supervisor was ``guard.py``, killed in a trial."""
+    shutil.copy(DATA / "journal-1.jsonl", tmp_path / NAME)
+    shutil.copy(DATA / "plan-1.yaml", tmp_path / "plan.yaml")
+    return tmp_path
+
+
+def test_old_journal_is_read_completely(folder: Path) -> None:
+    state = read_state(folder)
+    assert state.damaged == []
+    assert (state.about["format"], state.about["places"]) == (FORMAT, {})
+    assert [state.status_of(trial) for trial, _ in state.trials] == ["done", "running"]
+    ended, running = state.all_attempts
+    assert (ended.exit, ended.why, ended.fetched, ended.seconds) == (0, "exit", True, 0.5564570489987091)
+    assert count_supervisors(running.handle) == 2
+    assert len(running.handle["pipes"]) == 2
+    assert Plan.load(folder / "plan.yaml").fingerprint == state.about["plan"]
+
+
+def test_trial_of_an_old_journal_is_ended_by_the_present_program(folder: Path, monkeypatch) -> None:
+    calls: list[tuple[str, str, str]] = []
+
+    def call(host: str, command: str, *, text: str = "", **_: object) -> str:
+        calls.append((host, command, text))
+        return '{"left": [], "unproved": ""}' if text else ""
+
+    monkeypatch.setattr(ssh, "call", call)
+    assert [(one.trial, one.gone) for one in clean(folder)] == [("002", True)]
+    ends = [(host, command.split()[:5]) for host, command, text in calls if text]
+    far = read_state(folder).all_attempts[1].handle["far"]
+    assert ends == [
+        ("far", ["python3", "-I", "-", "end", far]),
+        ("far2", ["python3", "-I", "-", "end", f"{far}/worker-1"]),
+    ]
