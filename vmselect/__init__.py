@@ -58,11 +58,14 @@ if TYPE_CHECKING:
     from vmselect.ranking import rank as rank
     from vmselect.ranking import rank_inference as rank_inference
     from vmselect.ranking import select as select
+    from vmselect.records import Forecast as Forecast
     from vmselect.records import InferenceRecord as InferenceRecord
     from vmselect.records import Profile as Profile
     from vmselect.records import TransferRecord as TransferRecord
     from vmselect.records import load_profiles as load_profiles
     from vmselect.records import load_records as load_records
+    from vmselect.scoring import Score as Score
+    from vmselect.scoring import score as score
     from vmselect.sweeps import Plan as Plan
     from vmselect.sweeps import skypilot_estimator as skypilot_estimator
     from vmselect.sweeps import sweep as sweep
@@ -84,7 +87,8 @@ _HOMES = {
     "vmselect.probe.trainers": ("HuggingFaceProbe", "LightningProbe",),
     "vmselect.probe.transfer": ("clean_transfers", "probe_transfer",),
     "vmselect.ranking": ("Bill", "Ranking", "Transfer", "rank", "rank_inference", "select",),
-    "vmselect.records": ("InferenceRecord", "Profile", "TransferRecord", "load_profiles", "load_records",),
+    "vmselect.records": ("Forecast", "InferenceRecord", "Profile", "TransferRecord", "load_profiles", "load_records",),
+    "vmselect.scoring": ("Score", "score",),
     "vmselect.sweeps": ("Plan", "skypilot_estimator", "sweep",),
 }  # fmt: skip
 _names, __getattr__ = load_on_use(__name__, _HOMES)

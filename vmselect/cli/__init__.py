@@ -15,6 +15,7 @@ from vmselect.cli.estimate import estimate
 from vmselect.cli.output import flag, print_err
 from vmselect.cli.probe import CONTEXT, probe
 from vmselect.cli.rank import next_probe, rank, report, select
+from vmselect.cli.score import outcome, score
 from vmselect.cli.transfer import transfer
 from vmselect.errors import VmselectError
 from vmselect.probe.script import Interrupted
@@ -39,6 +40,8 @@ app.command()(rank)
 app.command("next")(next_probe)
 app.command()(report)
 app.command()(select)
+app.command()(score)
+app.command()(outcome)
 app.command()(compare)
 app.command()(transfer)
 app.add_typer(prices.app, name="prices")

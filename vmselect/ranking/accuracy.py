@@ -21,6 +21,8 @@ from vmselect.ranking.estimates import name_factors
 from vmselect.ranking.measures import MEASURES
 from vmselect.ranking.rows import Excluded, only_finite
 from vmselect.records import Profile
+from vmselect.scoring.arithmetic import error_percent, kendall_tau, list_run_seconds
+from vmselect.scoring.arithmetic import regret as measure_regret
 from vmselect.units import format_seconds, printable, printable_lines
 
 if TYPE_CHECKING:
@@ -166,7 +168,7 @@ def compare_with_real(ranking: Ranking, watched: Any) -> Accuracy:
     return Accuracy(
         rows=tuple(rows),
         kendall_tau={name: kendall_tau(pairs[name]) if known else None for name in MEASURED},
-        regret={name: _regret(pairs[name]) if known else None for name in MEASURED},
+        regret={name: measure_regret(pairs[name]) if known else None for name in MEASURED},
         excluded=tuple(excluded),
         confidence=ranking.settings.confidence,
     )
@@ -197,7 +199,7 @@ def _make_row(
         count = float(epochs or ranking.settings.decide_at or 0)
         runtime = candidates.machine_estimates[machine].runtime
         estimate = Interval(runtime.seconds(count), *runtime.interval(count))
-    totals = [seconds for profile in group for seconds in profile.timeline.run_seconds or (profile.total_seconds or 0,)]
+    totals = list_run_seconds(group)
     real = math.fsum(totals) / len(totals)
 
     def cost(seconds: float) -> float:
@@ -208,27 +210,6 @@ def _make_row(
         title=title, instance_type=identity.instance_type or "", batch_size=identity.batch_size,
         epochs=int(count) if count.is_integer() else count, runs=len(totals), real_seconds=real,
         seconds=estimate.value, seconds_low=estimate.low, seconds_high=estimate.high,
-        error_percent=100 * (estimate.value / real - 1) if real else math.nan, inside=bool(estimate.contains(real)),
+        error_percent=error_percent(estimate.value, real), inside=bool(estimate.contains(real)),
         real_cost_usd=cost(real), cost_usd=cost(estimate.value),
     )  # fmt: skip
-
-
-def kendall_tau(pairs: Sequence[tuple[float, float]]) -> float | None:
-    """Kendall's tau-b of ``pairs``: pairs in the same order less those in opposite order; None if all are tied.
-
-    >>> kendall_tau([(1.0, 10.0), (2.0, 20.0), (3.0, 15.0)])
-    0.3333333333333333
-    """
-    one, other = (np.sign(np.subtract.outer(column, column)) for column in np.array(pairs, dtype=float).T)
-    norm = math.sqrt(float((one * one).sum()) * float((other * other).sum()))
-    return float((one * other).sum()) / norm if norm else None
-
-
-def _regret(pairs: Sequence[tuple[float, float]]) -> float:
-    """How much more the pair with the least estimate really takes than the least real one, as a share.
-
-    Of several pairs with the same least estimate, the mean counts.
-    """
-    estimate, least = (min(column) for column in zip(*pairs, strict=True))
-    chosen = statistics.fmean(real for estimated, real in pairs if estimated == estimate)
-    return chosen / least - 1 if least else 0.0

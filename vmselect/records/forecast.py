@@ -8,7 +8,6 @@ from typing import Annotated, Literal
 from pydantic import Field, StringConstraints, model_validator
 
 from vmselect._checks import check_number, check_seconds, list_items, maybe
-from vmselect.errors import ArgumentError
 from vmselect.findings import Finding
 from vmselect.intervals import Interval
 from vmselect.records.record import Factor, Name, Part, PositiveCount, Record, Seconds, Text, given_as
@@ -118,9 +117,7 @@ class Forecast(Record):
         """The findings of the prediction when it was kept."""
         return tuple(Finding(one.code, one.message, one.remedy, one.severity) for one in self.remarks)
 
-    def outcome(
-        self, *, seconds: float | Sequence[float] | None = None, cost_usd: float | None = None
-    ) -> OutcomeRecord:
+    def outcome(self, *, seconds: float | Sequence[float], cost_usd: float | None = None) -> OutcomeRecord:
         """A record of what the training of this forecast really took: seconds of each run, and its cost.
 
         >>> import vmselect as vs
@@ -130,9 +127,7 @@ class Forecast(Record):
         >>> forecast.outcome(seconds=93.5, cost_usd=0.02).run_seconds
         (93.5,)
         """
-        if seconds is None and cost_usd is None:
-            raise ArgumentError("The outcome is empty. Pass seconds= or cost_usd= (--hours, --usd).")
-        runs = [] if seconds is None else [check_seconds("seconds", one, above=0) for one in list_items(seconds)]
+        runs = [check_seconds("seconds", one, above=0) for one in list_items(seconds)]
         with given_as("outcome"):
             return OutcomeRecord(
                 forecast=self.id,
@@ -149,7 +144,7 @@ class OutcomeRecord(Record):
     kind: Literal["outcome"] = "outcome"
     format: Literal[1] = 1
     forecast: Identifier
-    run_seconds: tuple[Seconds, ...] = Field(default=(), max_length=MAX_RUNS)
+    run_seconds: tuple[Seconds, ...] = Field(min_length=1, max_length=MAX_RUNS)
     cost_usd: Usd | None = None
 
     @property

@@ -1,4 +1,4 @@
-"""The comparison page: text, tables and charts of groups, effects and scores in one self-contained HTML file.
+"""The comparison page: text, tables and charts of groups, effects, scores and forecasts in one HTML file.
 
 Text and tables are HTML. The script only draws charts, whose numbers the tables contain, too.
 """
@@ -17,16 +17,23 @@ from vmselect.comparison import Comparison, Effects, Scores
 from vmselect.errors import ArgumentError
 from vmselect.report.chart_style import capitalize, check_target
 from vmselect.report.comparison_charts import Plot, comparison_plots, effects_plots
-from vmselect.report.notebook import comparison_html, effects_html, scores_html
+from vmselect.report.notebook import comparison_html, effects_html, score_html, scores_html
 from vmselect.report.page import assemble
+from vmselect.report.score_charts import reliability_plot
+from vmselect.scoring import Score
 
 SCRIPTS = ("numbers", "elements", "axes", "comparison_charts", "tools", "comparison_app")
-Part = Comparison | Effects | Scores
+Part = Comparison | Effects | Scores | Score
 
 
 def write_comparisons(parts: Sequence[Part], path: str | os.PathLike[str]) -> Path:
     """Write a page of comparisons, effects and scores, in the order of ``parts``, to ``path`` and return the path."""
     return _files.write_text(check_target(path), render_comparisons(parts), error=ArgumentError)
+
+
+def write_score(score: Score, path: str | os.PathLike[str]) -> Path:
+    """Write the page of a score of forecasts to ``path`` and return the path."""
+    return write_comparisons([score], path)
 
 
 def render_comparisons(parts: Sequence[Part]) -> str:
@@ -56,6 +63,8 @@ def render_comparisons(parts: Sequence[Part]) -> str:
 def _title(part: Part) -> str:
     if isinstance(part, Scores):
         return part.title
+    if isinstance(part, Score):
+        return "Forecasts against outcomes"
     words = ", ".join(part.by if isinstance(part, Comparison) else part.names).replace("_", " ")
     how = "by" if isinstance(part, Comparison) else "and its factors:"
     return capitalize(f"{part.metric.noun} {how} {words}")
@@ -63,7 +72,7 @@ def _title(part: Part) -> str:
 
 def _subject(parts: Iterable[Part]) -> list[str]:
     """Texts for the head of the page: model and number of runs."""
-    measured = [part.runs for part in parts if not isinstance(part, Scores)]
+    measured = [part.runs for part in parts if not isinstance(part, Scores | Score)]
     runs = max((len(one.runs) for one in measured), default=0)
     models = {getattr(record, "model", None) for one in measured for record in one.records} - {None}
     return [*sorted(map(str, models))[:1], *([f"{runs} run{'s' * (runs != 1)}"] if runs else [])]
@@ -86,6 +95,9 @@ def _section(number: int, part: Part, plots: list[Plot]) -> str:
         body = comparison_html(part, pictures=_pictures(comparison_plots(part), plots), verdict=verdict)
     elif isinstance(part, Effects):
         body = effects_html(part, pictures=_pictures(effects_plots(part), plots), verdict=verdict)
+    elif isinstance(part, Score):
+        plot = [reliability_plot(part)] if part else []
+        body = score_html(part, pictures=_pictures(plot, plots), verdict=verdict)
     else:
         body = scores_html(part, verdict=verdict)
     title = f"part{number}-title"
@@ -117,6 +129,12 @@ def _method(parts: Iterable[Part]) -> str:
         elif isinstance(part, Effects):
             what = "percentages (log scale)" if part.scale == "log" else "differences (linear scale)"
             facts.append(("Effects", f"{what} with {part.fit.confidence:.0%} intervals"))
+        elif isinstance(part, Score):
+            facts += [
+                ("Error", "forecast minus real time, in percent of the real time; bias is the mean with its sign"),
+                ("Coverage", "share of the real times inside their interval, with a 90% Wilson interval"),
+                ("Levels", "other confidence levels scale the interval of a forecast as a normal distribution"),
+            ]
         else:
             facts.append(("Scores", "sum over the requirements of fulfilment (0 to 1) × share of the weights × 100"))
     rows = "".join(f'<dt>{escape(name)}</dt><dd dir="auto">{escape(fact)}</dd>' for name, fact in dict.fromkeys(facts))

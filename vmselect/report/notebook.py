@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from vmselect.comparison import Comparison, Effects, Scaling, Scores
     from vmselect.findings import Finding
     from vmselect.ranking import Ranking, Row
+    from vmselect.scoring import Score
 
 MAX_CANDIDATES, MAX_TABLE_ROWS = 15, 60
 
@@ -178,6 +179,35 @@ def scores_html(scores: Scores, *, verdict: bool = True) -> str:
     origins = _section("Sources of the numbers", _table(parts, "Sources of the numbers"))
     head = _sentence(scores.verdict) if verdict else ""
     return head + _table(table, "Scores") + origins + _table(excluded, "Excluded")
+
+
+def score_html(score: Score, *, pictures: str = "", verdict: bool = True) -> str:
+    """A score as HTML: verdict, groups, reliability, the worst cases with their findings, and what was not scored."""
+    groups = [
+        {
+            name: f"{value:.0%}" if str(name).startswith("coverage") else _plain(value)
+            for name, value in row.items()
+        }
+        for row in score.groups.to_dict("records")
+    ]  # fmt: skip
+    reliability = [
+        {name: f"{value:.0%}" for name, value in row.items()} for row in score.reliability.to_dict("records")
+    ]
+    worst = [
+        {
+            "Training": case.title,
+            "Real": format_seconds(case.real_seconds),
+            "Forecast": " to ".join(map(format_seconds, case.estimate[1:])),
+            "Error": f"{case.error_percent:+.1f} %",
+            "Findings": " ".join(map(str, case.findings)),
+        }
+        for case in score.worst
+    ]
+    unscored = [{"Not scored": one.title, "Reason": one.reason} for one in score.unscored]
+    head = _sentence(score.verdict) if verdict else ""
+    body = head + pictures + _table(groups, "Groups") + _table(worst, "Worst cases")
+    body += _section("Reliability", _table(reliability, "Reliability"))
+    return body + _table(unscored, "Not scored") + _findings(score.findings)
 
 
 def _plain(value: Any) -> Any:

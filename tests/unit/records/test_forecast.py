@@ -54,12 +54,12 @@ def test_bounds_enclose_their_value(bounds: tuple[float, float, float]) -> None:
 def test_an_outcome_names_its_forecast_and_is_limited() -> None:
     one = forecast()
     assert one.outcome(seconds=[2.0, 3.0]).run_seconds == (2.0, 3.0)
-    assert one.outcome(cost_usd=1.5).forecast == one.id
-    for wrong in ({}, {"seconds": 0}, {"seconds": float("inf")}, {"cost_usd": -1}, {"seconds": [1.0] * (MAX_RUNS + 1)}):
+    assert one.outcome(seconds=2.0, cost_usd=1.5).forecast == one.id
+    for seconds, cost in ((0, None), (float("inf"), None), (1.0, -1), ([1.0] * (MAX_RUNS + 1), None), ([], None)):
         with pytest.raises(ArgumentError):
-            one.outcome(**wrong)
+            one.outcome(seconds=seconds, cost_usd=cost)
     with pytest.raises(ValidationError):
-        OutcomeRecord(forecast="../../etc/passwd")
+        OutcomeRecord(forecast="../../etc/passwd", run_seconds=(1.0,))
 
 
 def test_an_estimate_is_kept_with_its_source(tmp_path: Path) -> None:

@@ -1,0 +1,119 @@
+"""Which outcomes belong to which forecasts, and what is said about those that do not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import vmselect as vs
+from tests.support.forecasts import make_forecast
+from tests.support.profiles import make_profile
+from vmselect.errors import ArgumentError
+from vmselect.records import Profile
+from vmselect.records.forecast import Bounds
+from vmselect.scoring.matching import match
+
+DATA = Path(__file__).parents[2] / "data"
+
+
+def real(**changes: Any) -> Profile:
+    usual = {"instance_type": "g4dn.xlarge", "batch_size": 64, "epochs": 10, "total_seconds": 105.0, "model": "net"}
+    return vs.Profile.from_times(**{**usual, **changes})
+
+
+def test_a_whole_training_is_matched_by_machine_batch_size_and_epochs() -> None:
+    forecast = make_forecast()
+    (case,) = match([forecast, real(total_seconds=[104.0, 106.0])]).cases
+    assert (case.forecast.id, case.real_seconds, case.inside, case.differences) == (forecast.id, 105.0, True, ())
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"instance_type": "g5.xlarge"},
+        {"batch_size": 32},
+        {"epochs": 11},
+        {"model": "other"},
+        {"factors": {"nodes": 2}},
+        {"factors": {"seed": 1}},
+    ],
+)
+def test_another_training_is_not_scored_and_the_reason_is_named(changes: dict[str, Any]) -> None:
+    found = match([make_forecast(conditions={"model": "net"}), real(**changes)])
+    assert not found.cases
+    assert [one.reason_code for one in found.unscored] == ["differs"]
+    assert len(found.waiting) == 1
+
+
+def test_other_software_is_scored_and_reported() -> None:
+    watched = make_profile("g4dn.xlarge", total_seconds=100.0, epochs=10, environment={"backend": "torch"})
+    (case,) = match([make_forecast(conditions={"backend": "jax"}), watched]).cases
+    assert [text.partition(" ")[0] for text in case.differences] == ["backend"]
+    assert case.findings[0].code == "outcome-differs"
+
+
+def test_a_record_that_the_forecast_used_tests_nothing() -> None:
+    watched = real()
+    found = match([make_forecast(used=(watched.id,)), watched])
+    assert [one.reason_code for one in found.unscored] == ["used"]
+
+
+def test_probes_are_no_outcomes() -> None:
+    found = match([make_forecast(), make_profile("g4dn.xlarge")])
+    assert (found.cases, found.unscored, len(found.waiting)) == ((), (), 1)
+
+
+def test_the_newest_forecast_before_the_training_counts() -> None:
+    old, new = make_forecast(seconds=90.0, day=0), make_forecast(seconds=100.0, day=1)
+    other = make_forecast(seconds=80.0, day=0, method="malta-epoch")
+    found = match([old, new, other, real()])
+    assert sorted(case.forecast.id for case in found.cases) == sorted([new.id, other.id])
+    assert len(found.known) == 3
+
+
+def test_a_forecast_after_the_training_says_so() -> None:
+    (case,) = match([make_forecast(day=40_000), real()]).cases
+    assert case.differences == ("date (before the forecast)",)
+
+
+def test_an_outcome_belongs_to_its_forecast_only() -> None:
+    one, other = make_forecast(), make_forecast()
+    found = match([one, other, one.outcome(seconds=110.0, cost_usd=2.0)])
+    assert [(case.forecast.id, case.real_cost_usd) for case in found.cases] == [(one.id, 2.0)]
+    lone = match([other, one.outcome(seconds=110.0)])
+    assert [one.reason_code for one in lone.unscored] == ["no_forecast"]
+
+
+def test_without_a_cost_the_price_of_the_forecast_counts() -> None:
+    forecast = make_forecast(seconds=100.0, cost_usd=Bounds(value=4.0, low=3.0, high=5.0))
+    (case,) = match([forecast, forecast.outcome(seconds=150.0)]).cases
+    assert case.real_cost_usd == pytest.approx(6.0)
+
+
+def test_old_profiles_are_scored_and_others_refused_with_a_reason() -> None:
+    """Profiles of the first format have neither IDs nor factors."""
+    (old,) = vs.load_profiles(DATA / "profiles" / "format-1.json")
+    whole = old.model_copy(update={"timeline": old.timeline.model_copy(update={"run_seconds": (50.0,)})})
+    nameless = real().model_copy(update={"placement": type(whole.placement)(), "id": "1" * 32})
+    endless = real().model_copy(update={"setup": real().setup.model_copy(update={"epochs": None}), "id": "2" * 32})
+    assert whole.instance_type
+    assert whole.epochs_trained
+    forecast = make_forecast(
+        whole.instance_type, 50.0, batch_size=whole.batch_size, epochs=float(whole.epochs_trained), model=None
+    )
+    found = match([forecast, whole, nameless, endless])
+    assert [case.outcome.id for case in found.cases] == [old.id]
+    assert [one.reason_code for one in found.unscored] == ["unknown_instance_type", "unknown_epochs"]
+
+
+def test_an_unknown_batch_size_is_noted() -> None:
+    (case,) = match([make_forecast(), real(batch_size=None)]).cases
+    assert case.differences == ("batch size (unknown)",)
+
+
+@pytest.mark.parametrize("wrong", ["folder", [1], 7])
+def test_only_records_are_accepted(wrong: Any) -> None:
+    with pytest.raises(ArgumentError):
+        match(wrong)

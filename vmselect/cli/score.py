@@ -1,0 +1,98 @@
+"""The commands ``score`` and ``outcome``: forecasts against what trainings really took."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from vmselect.cli.output import Format, FormatOption, emit, frame_rows, print_err, print_out
+from vmselect.errors import ArgumentError
+from vmselect.units import SECONDS_PER_HOUR
+
+CASE_COLUMNS = (
+    "title", "method", "basis", "family", "gpu", "backend", "model", "month", "batch_size", "epochs", "real_seconds",
+    "seconds", "seconds_low", "seconds_high", "confidence", "error_percent", "inside", "width_percent", "real_cost_usd",
+    "cost_usd", "differences", "forecast", "outcome",
+)  # fmt: skip
+GROUP_COLUMNS = (
+    "by", "group", "outcomes", "error_percent", "bias_percent", "coverage", "coverage_low", "coverage_high",
+    "width_percent", "regret_percent",
+)  # fmt: skip
+
+
+def score(
+    folders: Annotated[
+        list[Path],
+        typer.Argument(metavar="FOLDER", help="Folders or files with forecasts and outcomes.", show_default=False),
+    ],
+    by: Annotated[
+        str | None,
+        typer.Option(help="Show only the groups by: method, basis, family, gpu, backend, model or month."),
+    ] = None,
+    html: Annotated[Path | None, typer.Option(help="Also write an HTML page with charts to this file.")] = None,
+    format: FormatOption = Format.table,  # noqa: A002
+) -> None:
+    """Compare kept forecasts with the real trainings: error, bias, coverage, width of the intervals, and regret.
+
+    Outcomes are trainings that were watched to their end, profiles with total times, and records of vmselect outcome.
+    The table has a row per group. CSV output has a row per outcome, JSON output everything. The worst cases and
+    outcomes that could not be scored are printed to standard error. Exit code 1 when no forecast has an outcome.
+
+    Examples:
+
+      vmselect score records/
+
+      vmselect score forecasts/ watched/ --by basis
+
+      vmselect score records/ --html score.html --format json
+    """
+    from vmselect.records import load_records
+    from vmselect.scoring import score as compare
+
+    found = compare(load_records(folders))
+    groups = found.groups if by is None else found.by(by).assign(by=by)
+    if format is Format.json:
+        print_out(found.to_json(indent=1), raw=True)
+    elif format is Format.csv:
+        emit(frame_rows(found.to_frame()), CASE_COLUMNS, format=format)
+    else:
+        print_out(found.verdict)
+        if found:
+            emit(frame_rows(groups), GROUP_COLUMNS, format=format)
+    if html is not None:
+        print_err([f"Page: {found.report(html).resolve().as_uri()}"])
+    if format is Format.table:
+        print_err(str(found).splitlines()[1:])
+        print_err(f"{one.severity.capitalize()}: {one}" for one in found.findings)
+    if not found:
+        raise typer.Exit(1)
+
+
+def outcome(
+    forecast: Annotated[Path, typer.Argument(help="File of the forecast.", show_default=False)],
+    hours: Annotated[float, typer.Option(help="Hours that the training really took.", show_default=False)],
+    usd: Annotated[float | None, typer.Option(help="What the training really cost (USD).")] = None,
+    folder: Annotated[
+        Path | None, typer.Option(help="Folder for the outcome.", show_default="that of the forecast")
+    ] = None,
+) -> None:
+    """Record what the training of a forecast really took, for vmselect score.
+
+    The path of the record is printed to standard output. A training that was watched by a probe (stop=False) needs no
+    such record.
+
+    Examples:
+
+      vmselect outcome forecasts/g5.xlarge-64-forecast-20261101T101500.json --hours 3.2 --usd 4.1
+    """
+    from vmselect.records import Forecast
+    from vmselect.records.store import load_record
+
+    record = load_record(forecast, kind="forecast")
+    assert isinstance(record, Forecast)
+    if not hours > 0:
+        raise ArgumentError(f"--hours {hours:g} is not above zero. Give the hours of the whole training.")
+    saved = record.outcome(seconds=hours * SECONDS_PER_HOUR, cost_usd=usd).save(folder or forecast.parent)
+    print_out(saved)

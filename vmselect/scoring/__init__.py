@@ -1,0 +1,6 @@
+"""Scoring: forecasts against outcomes, and intervals that are recalibrated by them."""
+
+from vmselect.scoring.matching import Case as Case
+from vmselect.scoring.matching import Unscored as Unscored
+from vmselect.scoring.track_record import Score as Score
+from vmselect.scoring.track_record import score as score

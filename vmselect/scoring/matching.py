@@ -1,0 +1,237 @@
+"""Match forecasts with outcomes. Whatever prevents a match, or differs in one, is reported."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from vmselect._checks import list_items, show
+from vmselect.errors import ArgumentError
+from vmselect.findings import Finding
+from vmselect.grouping import distinct, find_differences
+from vmselect.intervals import Interval
+from vmselect.prediction.figures import identify_gpu
+from vmselect.records import Forecast, OutcomeRecord, Profile, Record
+from vmselect.scoring.arithmetic import error_percent, list_run_seconds, machine_family
+from vmselect.units import list_some, printable
+
+
+@dataclass(frozen=True)
+class Unscored:
+    """A record that could not be scored, and the reason."""
+
+    title: str
+    reason_code: str
+    reason: str
+
+    def __str__(self) -> str:
+        return printable(f"{self.title}: {self.reason}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """A forecast and an outcome of it. Times are in seconds, costs in USD."""
+
+    forecast: Forecast
+    outcome: Record
+    real_seconds: float
+    """Mean of the runs of the outcome."""
+    real_cost_usd: float | None
+    """Cost that the outcome states, otherwise the real time at the price of the forecast."""
+    differences: tuple[str, ...] = ()
+    """Conditions in which the outcome differs from the forecast, or is unknown."""
+
+    @property
+    def title(self) -> str:
+        """Title of the forecast."""
+        return self.forecast.title
+
+    @property
+    def estimate(self) -> Interval[float]:
+        """Predicted seconds with their interval, as they were shown."""
+        return self.forecast.seconds.interval
+
+    @property
+    def error_percent(self) -> float:
+        """(estimate - real) / real, in percent."""
+        return error_percent(self.estimate.value, self.real_seconds)
+
+    @property
+    def inside(self) -> bool:
+        """Whether the real time is inside the interval of the forecast."""
+        return bool(self.estimate.contains(self.real_seconds))
+
+    @property
+    def width_percent(self) -> float:
+        """Width of the interval in percent of the prediction."""
+        return 100 * (self.estimate.high - self.estimate.low) / self.estimate.value if self.estimate.value else 0.0
+
+    @property
+    def family(self) -> str | None:
+        """Family of the machine."""
+        return machine_family(self.forecast.instance_type)
+
+    @property
+    def groups(self) -> dict[str, str]:
+        """Values by which cases are grouped, by name; an unknown value is ``unknown``."""
+        one = self.forecast
+        values = {
+            "method": one.method,
+            "basis": one.basis,
+            "family": self.family,
+            "gpu": (identify_gpu(one.gpu) or one.gpu) if one.gpu else None,
+            "backend": one.environment.backend,
+            "model": one.model,
+            "month": f"{self.outcome.created:%Y-%m}",
+        }
+        return {name: value or "unknown" for name, value in values.items()}
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """The findings of the forecast, and one if the outcome differs from it."""
+        if not self.differences:
+            return self.forecast.findings
+        finding = Finding(
+            "outcome-differs",
+            f"{self.title}: the real training differs from the forecast in {list_some(self.differences, 4)}.",
+            "Train as forecast, or forecast the training as it is.",
+            "info",
+        )
+        return (finding, *self.forecast.findings)
+
+    def row(self) -> dict[str, Any]:
+        """The case as plain values."""
+        value, low, high = self.estimate
+        cost = self.forecast.cost_usd
+        return {
+            "title": self.title,
+            **self.groups,
+            "batch_size": self.forecast.batch_size,
+            "epochs": self.forecast.epochs,
+            "real_seconds": self.real_seconds,
+            "seconds": value,
+            "seconds_low": low,
+            "seconds_high": high,
+            "confidence": self.forecast.confidence,
+            "error_percent": self.error_percent,
+            "inside": self.inside,
+            "width_percent": self.width_percent,
+            "real_cost_usd": self.real_cost_usd,
+            "cost_usd": cost.value if cost else None,
+            "differences": "; ".join(self.differences),
+            "forecast": self.forecast.id,
+            "outcome": self.outcome.id,
+        }
+
+
+class Matched(NamedTuple):
+    """Scored cases, records that could not be scored, and forecasts without an outcome so far.
+
+    ``known`` contains all cases, ``cases`` only that of the newest forecast for each outcome, method and basis.
+    """
+
+    cases: tuple[Case, ...]
+    known: tuple[Case, ...]
+    unscored: tuple[Unscored, ...]
+    waiting: tuple[Forecast, ...]
+
+
+def read_any(records: Any) -> list[Record]:
+    """``records`` of any kind as a list without copies."""
+    given = [records] if isinstance(records, (Record, str, bytes)) else list_items(records)
+    for one in given:
+        if not isinstance(one, Record):
+            raise ArgumentError(f"{show(one)} is not a record. Load records with vmselect.load_records(folder).")
+    return distinct(given)
+
+
+def match(records: Iterable[Record]) -> Matched:
+    """Match the forecasts among ``records`` with the outcomes among them.
+
+    Outcomes are :class:`OutcomeRecord` and profiles of whole trainings. Profiles without a total time are probes, which
+    say nothing about a forecast.
+    """
+    given = read_any(records)
+    forecasts = [one for one in given if isinstance(one, Forecast)]
+    by_id = {one.id: one for one in forecasts}
+    known: list[Case] = []
+    unscored: list[Unscored] = []
+    for one in given:
+        if isinstance(one, OutcomeRecord):
+            if one.forecast not in by_id:
+                reason = "its forecast is not among the records; load the folder of the forecasts, too"
+                unscored.append(Unscored(one.title, "no_forecast", reason))
+                continue
+            known.append(_make_case(by_id[one.forecast], one, statistics.fmean(one.run_seconds), one.cost_usd))
+        elif isinstance(one, Profile) and one.total_seconds is not None:
+            found = _match_training(one, forecasts)
+            known += found if isinstance(found, list) else []
+            unscored += [found] if isinstance(found, Unscored) else []
+    matched = {case.forecast.id for case in known}
+    waiting = tuple(one for one in forecasts if one.id not in matched)
+    return Matched(tuple(_only_newest(known)), tuple(known), tuple(unscored), waiting)
+
+
+def _match_training(profile: Profile, forecasts: Sequence[Forecast]) -> list[Case] | Unscored:
+    """The cases of a whole training, one for each forecast of it."""
+
+    def refuse(code: str, reason: str) -> Unscored:
+        return Unscored(profile.title, code, reason)
+
+    if profile.instance_type is None:
+        return refuse("unknown_instance_type", "the profile does not name its instance type")
+    if profile.epochs_trained is None:
+        return refuse("unknown_epochs", "the profile does not state its number of epochs")
+    cases: list[Case] = []
+    reasons: list[tuple[int, str, str]] = []
+    for forecast in forecasts:
+        if profile.id in forecast.used:
+            reasons.append((0, "used", "the training is one of the records on which the forecast is based"))
+            continue
+        differences = find_differences(forecast, profile)
+        other = [str(one) for one in differences if one.other_work]
+        if forecast.epochs != profile.epochs_trained:
+            other.append(f"epochs ({profile.epochs_trained} instead of {forecast.epochs:g})")
+        if other:
+            reasons.append((len(other), "differs", f"it differs from the nearest forecast in {list_some(other, 4)}"))
+            continue
+        notes = [str(one) for one in differences]
+        notes += ["batch size (unknown)"] if profile.batch_size is None and forecast.batch_size else []
+        notes += ["date (before the forecast)"] if profile.created < forecast.created else []
+        seconds = statistics.fmean(list_run_seconds([profile]))
+        cases.append(_make_case(forecast, profile, seconds, None, notes))
+    if cases:
+        return cases
+    if not reasons:
+        return refuse("no_forecast", "there are no forecasts; keep one with ranking.keep(folder) or --keep")
+    _, code, reason = min(reasons)
+    return refuse(code, reason)
+
+
+def _make_case(
+    forecast: Forecast, outcome: Record, seconds: float, cost_usd: float | None, notes: Iterable[str] = ()
+) -> Case:
+    predicted = forecast.cost_usd
+    if cost_usd is None and predicted is not None and forecast.seconds.value:
+        cost_usd = predicted.value * seconds / forecast.seconds.value
+    return Case(
+        forecast=forecast, outcome=outcome, real_seconds=seconds, real_cost_usd=cost_usd, differences=tuple(notes)
+    )
+
+
+def _only_newest(cases: Iterable[Case]) -> list[Case]:
+    """One case for each outcome, method and basis: that of the newest forecast before it, else of the oldest one."""
+    best: dict[tuple[str, str, str], Case] = {}
+    for case in cases:
+        key = case.outcome.id, case.forecast.method, case.forecast.basis
+        if key not in best or _nearness(case) > _nearness(best[key]):
+            best[key] = case
+    return list(best.values())
+
+
+def _nearness(case: Case) -> tuple[bool, float]:
+    before = case.forecast.created <= case.outcome.created
+    seconds = case.forecast.created.timestamp()
+    return before, seconds if before else -seconds

@@ -1,0 +1,291 @@
+"""The track record: errors, bias, coverage, width and regret of forecasts whose outcome is known."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import statistics
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from vmselect._checks import check_choice, check_indent
+from vmselect._hooks import hook
+from vmselect.findings import Finding
+from vmselect.intervals import Interval
+from vmselect.records import Forecast, Record
+from vmselect.scoring.arithmetic import coverage_interval, normal_quantile, regret
+from vmselect.scoring.matching import Case, Unscored, match
+from vmselect.units import format_seconds, printable, printable_lines
+
+BY = ("method", "basis", "family", "gpu", "backend", "model", "month")
+"""Values by which forecasts are grouped."""
+WORST = 5
+LEVELS = tuple(round(0.05 * step, 2) for step in range(1, 20))
+"""Confidence levels of the reliability chart."""
+FEW = 10
+"""Number of outcomes below which no finding says that intervals are too narrow or too wide."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class Score:
+    """Forecasts against outcomes; made by :func:`vmselect.score`.
+
+    ``cases`` are the scored pairs, ``unscored`` the outcomes that could not be scored, with reasons, and ``waiting``
+    the forecasts without an outcome. ``regret`` maps ``time`` and ``cost`` to the mean over rankings of how much more
+    the candidate with the best prediction really took than the best one, as a share; None if no ranking has two
+    machines with outcomes.
+    """
+
+    cases: tuple[Case, ...]
+    unscored: tuple[Unscored, ...]
+    waiting: tuple[Forecast, ...]
+    regrets: Mapping[str, Mapping[str, float]]
+    """Regret in ``time`` and ``cost`` of each ranking, by its ID."""
+
+    def __len__(self) -> int:
+        return len(self.cases)
+
+    def __iter__(self) -> Iterator[Case]:
+        return iter(self.cases)
+
+    @property
+    def mean_error_percent(self) -> float | None:
+        """Mean of the absolute errors, in percent of the real time; None without cases."""
+        return statistics.fmean(abs(case.error_percent) for case in self.cases) if self.cases else None
+
+    @property
+    def bias_percent(self) -> float | None:
+        """Mean of the signed errors, in percent of the real time: above zero if predictions are too long."""
+        return statistics.fmean(case.error_percent for case in self.cases) if self.cases else None
+
+    @property
+    def coverage(self) -> float | None:
+        """Share of the real times inside the interval of their forecast; None without cases."""
+        return statistics.fmean(case.inside for case in self.cases) if self.cases else None
+
+    @property
+    def confidence(self) -> float | None:
+        """The coverage that the forecasts promised, on average."""
+        return statistics.fmean(case.forecast.confidence for case in self.cases) if self.cases else None
+
+    @property
+    def width_percent(self) -> float | None:
+        """Median width of the intervals, in percent of the prediction."""
+        return statistics.median(case.width_percent for case in self.cases) if self.cases else None
+
+    @property
+    def regret(self) -> dict[str, float | None]:
+        """Mean regret in ``time`` and ``cost``."""
+        found: dict[str, float | None] = {}
+        for name in ("time", "cost"):
+            values = [one[name] for one in self.regrets.values() if name in one]
+            found[name] = statistics.fmean(values) if values else None
+        return found
+
+    @property
+    def worst(self) -> tuple[Case, ...]:
+        """The five cases with the largest errors, by the ratio of prediction and real time."""
+        return tuple(sorted(self.cases, key=lambda case: (-_distance(case), case.title))[:WORST])
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """Findings on intervals that are too narrow or too wide, and on differences between forecast and outcome."""
+        found = [*_judge_coverage(self.cases)]
+        differing = [case for case in self.cases if case.differences]
+        return (*found, *dict.fromkeys(case.findings[0] for case in differing))
+
+    @property
+    def verdict(self) -> str:
+        """The result in one sentence."""
+        if not self.cases:
+            return f"No forecast has an outcome yet ({len(self.waiting)} waiting, {len(self.unscored)} unscored)."
+        inside = sum(case.inside for case in self.cases)
+        parts = [
+            f"{len(self)} outcomes: mean error {self.mean_error_percent:.3g} %, bias {self.bias_percent:+.3g} %",
+            f"{inside} of {len(self)} inside the {self.confidence:.0%} interval",
+            f"median width {self.width_percent:.3g} %",
+        ]
+        parts += [f"regret by {name} {100 * value:.3g} %" for name, value in self.regret.items() if value is not None]
+        return "; ".join(parts) + "."
+
+    def __str__(self) -> str:
+        lines = [self.verdict, *(f"Worst: {describe_case(case)}" for case in self.worst)]
+        return printable_lines("\n".join([*lines, *(f"Not scored: {one}." for one in self.unscored)]))
+
+    def __repr__(self) -> str:
+        return f"<Score: {printable(self.verdict)}>"
+
+    def to_frame(self) -> pd.DataFrame:
+        """The cases as a DataFrame, with a row per outcome."""
+        return pd.DataFrame([case.row() for case in self.cases])
+
+    def by(self, name: str) -> pd.DataFrame:
+        """Error, bias, coverage, width and regret of the groups by ``name``, with a row per group.
+
+        ``name`` is ``method``, ``basis``, ``family`` (of the machine), ``gpu``, ``backend``, ``model`` or ``month``.
+        """
+        check_choice("name", name, BY)
+        return pd.DataFrame(self._group_rows(name))
+
+    @property
+    def groups(self) -> pd.DataFrame:
+        """The tables of :meth:`by` for all names, in one DataFrame."""
+        return pd.DataFrame([{"by": name, **row} for name in BY for row in self._group_rows(name)])
+
+    def _group_rows(self, name: str) -> list[dict[str, Any]]:
+        groups: dict[str, list[Case]] = {}
+        for case in self.cases:
+            groups.setdefault(case.groups[name], []).append(case)
+        return [{"group": group, **self._summarize(cases)} for group, cases in sorted(groups.items())]
+
+    def _summarize(self, cases: Sequence[Case]) -> dict[str, Any]:
+        covered = coverage_interval(sum(case.inside for case in cases), len(cases))
+        rankings = {case.forecast.ranking or "" for case in cases if case.forecast.rank == 1}
+        costs = [self.regrets[one]["cost"] for one in rankings if "cost" in self.regrets.get(one, {})]
+        return {
+            "outcomes": len(cases),
+            "error_percent": statistics.fmean(abs(case.error_percent) for case in cases),
+            "bias_percent": statistics.fmean(case.error_percent for case in cases),
+            "coverage": covered.value,
+            "coverage_low": covered.low,
+            "coverage_high": covered.high,
+            "width_percent": statistics.median(case.width_percent for case in cases),
+            "regret_percent": 100 * statistics.fmean(costs) if costs else None,
+        }
+
+    @property
+    def reliability(self) -> pd.DataFrame:
+        """Observed coverage at each confidence level, with its interval: the points of the reliability chart.
+
+        An interval at another level than that of its forecast is the interval of the forecast, scaled as that of a
+        normal distribution.
+        """
+        rows = []
+        deviations = [abs(deviation) for case in self.cases if (deviation := standardize(case)) is not None]
+        for level in LEVELS if deviations else ():
+            inside = sum(one <= normal_quantile(level) for one in deviations)
+            observed = coverage_interval(inside, len(deviations))
+            rows.append({"confidence": level, "coverage": observed.value, "low": observed.low, "high": observed.high})
+        return pd.DataFrame(rows, columns=["confidence", "coverage", "low", "high"])
+
+    def payload(self) -> dict[str, Any]:
+        """The whole result as plain values for JSON."""
+        names = ("mean_error_percent", "bias_percent", "coverage", "confidence", "width_percent")
+        return {
+            "verdict": self.verdict,
+            "outcomes": len(self),
+            **{name: getattr(self, name) for name in names},
+            "regret": self.regret,
+            "groups": {name: self._group_rows(name) for name in BY},
+            "reliability": self.reliability.to_dict("records"),
+            "worst": [case.row() | {"findings": [vars(finding) for finding in case.findings]} for case in self.worst],
+            "cases": [case.row() for case in self.cases],
+            "unscored": [asdict(one) for one in self.unscored],
+            "waiting": [{"forecast": one.id, "title": one.title} for one in self.waiting],
+            "findings": [asdict(finding) for finding in self.findings],
+        }
+
+    def to_json(self, *, indent: int | None = None) -> str:
+        """The payload as JSON text."""
+        return json.dumps(self.payload(), indent=check_indent(indent), ensure_ascii=False, allow_nan=False)
+
+    def chart(self, kind: str = "reliability", **options: Any) -> Any:
+        """An Altair chart: ``reliability`` (observed against promised coverage) or ``errors`` (real and predicted)."""
+        return hook("score_chart")(self, kind, **options)
+
+    def report(self, path: str | os.PathLike[str]) -> Path:
+        """Write the score as a self-contained HTML page to ``path`` and return its path."""
+        written: Path = hook("score_page")(self, path)
+        return written
+
+    def _repr_html_(self) -> str:
+        html: str = hook("score_html")(self)
+        return html
+
+
+def score(records: Record | Iterable[Record]) -> Score:
+    """Compare the forecasts among ``records`` with the outcomes among them.
+
+    Outcomes are trainings that were watched to their end, profiles with total times, and records of
+    ``vmselect outcome``. A training is compared with the newest forecast of the same machine, batch size, factors and
+    work, for each method and basis. Differences in software are reported and do not prevent that.
+
+    >>> import vmselect as vs
+    >>> profile = vs.Profile.from_times(instance_type="g4dn.xlarge", batch_size=64, first_epoch_seconds=31,
+    ...                                 later_epoch_seconds=[30, 30.5])
+    >>> forecast = vs.estimate(profile, epochs=10).forecast()
+    >>> real = vs.Profile.from_times(instance_type="g4dn.xlarge", batch_size=64, epochs=10, total_seconds=310)
+    >>> score = vs.score([profile, forecast, real])
+    >>> score.coverage, round(score.mean_error_percent, 1)
+    (1.0, 2.2)
+    """
+    found = match(records)  # type: ignore[arg-type]
+    return Score(cases=found.cases, unscored=found.unscored, waiting=found.waiting, regrets=_find_regrets(found.known))
+
+
+def standardize(case: Case, *, own: bool = False, shift: float = 0.0) -> float | None:
+    """Deviation of the real time from the prediction in standard deviations of its interval; None without a width.
+
+    With ``own``, the interval is that of the method before recalibration. ``shift`` is the logarithm of a factor by
+    which the prediction is multiplied.
+    """
+    value, low, high = case.forecast.own if own else case.estimate
+    if low == high:
+        return None
+    distance = case.real_seconds * math.exp(-shift) - value
+    side = high - value if distance > 0 else value - low
+    if not distance:
+        return 0.0
+    return distance / side * normal_quantile(case.forecast.confidence) if side else math.copysign(math.inf, distance)
+
+
+def describe_case(case: Case) -> str:
+    """Text with title, real time, prediction with interval, and error of a case."""
+    value, low, high = map(format_seconds, case.estimate)
+    codes = ", ".join(dict.fromkeys(finding.code for finding in case.findings))
+    found = f" (findings: {codes})" if codes else ""
+    real = format_seconds(case.real_seconds)
+    return f"{case.title}: real {real}, forecast {value} ({low} to {high}), {case.error_percent:+.1f} %{found}"
+
+
+def _distance(case: Case) -> float:
+    value = case.estimate.value
+    return abs(math.log(value / case.real_seconds)) if value > 0 and case.real_seconds > 0 else math.inf
+
+
+def _find_regrets(cases: Iterable[Case]) -> dict[str, dict[str, float]]:
+    """Regret in time and cost of each ranking of which at least two machines have outcomes."""
+    rankings: dict[str, dict[str, list[Case]]] = {}
+    for case in cases:
+        if case.forecast.ranking is not None:
+            rankings.setdefault(case.forecast.ranking, {}).setdefault(case.forecast.id, []).append(case)
+    found: dict[str, dict[str, float]] = {}
+    for name, forecasts in rankings.items():
+        if len(forecasts) < 2:
+            continue
+        times, costs = [], []
+        for same in forecasts.values():
+            times.append((same[0].estimate.value, statistics.fmean(case.real_seconds for case in same)))
+            real = [case.real_cost_usd for case in same if case.real_cost_usd is not None]
+            if real and same[0].forecast.cost_usd is not None:
+                costs.append((same[0].forecast.cost_usd.value, statistics.fmean(real)))
+        found[name] = {"time": regret(times)} | ({"cost": regret(costs)} if len(costs) > 1 else {})
+    return found
+
+
+def _judge_coverage(cases: Sequence[Case]) -> list[Finding]:
+    if len(cases) < FEW:
+        return []
+    promised = statistics.fmean(case.forecast.confidence for case in cases)
+    observed: Interval[float] = coverage_interval(sum(case.inside for case in cases), len(cases))
+    if observed.contains(promised):
+        return []
+    narrow = observed.high < promised
+    message = f"{observed.value:.0%} of {len(cases)} real times were inside intervals that promised {promised:.0%}."
+    remedy = "Pass these records as history= (--history) to recalibrate the intervals."
+    return [Finding("intervals-too-narrow" if narrow else "intervals-too-wide", message, remedy)]
