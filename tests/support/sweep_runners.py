@@ -9,10 +9,10 @@ from pathlib import Path
 
 import vmselect as vs
 from vmselect.catalog import Catalog
+from vmselect.prediction.figures import GpuFigures
 from vmselect.sweeps.journal import NEEDED
 from vmselect.sweeps.plan import Trial
 from vmselect.sweeps.runners.runner import Handle, Job, Runner, Seen
-from vmselect.sweeps.sequential import Figures
 
 STEPS_PER_EPOCH = 100
 NEEDED["simulated"] = ("token",)
@@ -90,10 +90,9 @@ class RentedRunner(SimulatedRunner):
         return ""
 
 
-def step_seconds(figures: Figures, work: Sequence[float], fixed: float) -> float:
-    """A step as a sum of work over rates: no machine can then be faster than its best figure allows."""
-    rates = (figures.single_tflops, figures.half_tflops, figures.tf32_tflops or figures.single_tflops,
-             figures.memory_gb_per_second, figures.vcpus)  # fmt: skip
+def step_seconds(figures: GpuFigures, work: Sequence[float], fixed: float) -> float:
+    """A step as a sum of work over the rates of a GPU: single precision, half precision, memory."""
+    rates = (figures.fp32_tflops, figures.fp16_tflops, figures.memory_gb_per_second)
     return fixed + sum(share / rate for share, rate in zip(work, rates, strict=True))
 
 

@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
+from vmselect import _defaults
 from vmselect.cli.options import CatalogOption, DateOption, OwnPricesOption, open_catalog
 from vmselect.cli.output import Format, FormatOption, emit, flag, frame_rows, print_err, print_out
 from vmselect.errors import ArgumentError, SweepError
@@ -40,7 +41,8 @@ SureOption = Annotated[
     bool | None,
     flag(
         "--stop-when-sure/--run-all",
-        help="Skip trials that can no longer be the cheapest and repeat tied ones, or run all trials.",
+        help="Probe the most useful machine next, skip trials that are not worth running and repeat tied ones; or run "
+        "all trials.",
         show_default=False,
     ),
 ]
@@ -49,6 +51,20 @@ EpochsOption = Annotated[
     typer.Option(
         help="Number of epochs of the full training, by whose cost --stop-when-sure compares machines.",
         show_default="a long training",
+    ),
+]
+HistoryOption = Annotated[
+    list[Path] | None,
+    typer.Option(
+        help="Records of other trainings, which improve the predictions of --stop-when-sure; may be repeated.",
+        show_default=False,
+    ),
+]
+RegretOption = Annotated[
+    float | None,
+    typer.Option(
+        help="Expected regret of the choice, relative to its cost, below which --stop-when-sure skips other trials.",
+        show_default=f"{_defaults.ENOUGH_REGRET} with a history, {_defaults.ENOUGH_REGRET_WITHOUT_HISTORY} without",
     ),
 ]
 YesOption = Annotated[bool, flag("--yes", "-y", help="Do not ask for confirmation.")]
@@ -88,6 +104,8 @@ def run(
     parallel: ParallelOption = 1,
     stop_when_sure: SureOption = None,
     epochs: EpochsOption = None,
+    history: HistoryOption = None,
+    enough_regret: RegretOption = None,
     yes: YesOption = False,
     catalog: CatalogOption = None,
     own_prices: OwnPricesOption = None,
@@ -105,14 +123,14 @@ def run(
 
       vmselect sweep run plan.yaml sweep/ --budget-usd 5 --yes --format json
 
-      vmselect sweep run plan.yaml sweep/ --budget-usd 5 --stop-when-sure --epochs 50
+      vmselect sweep run plan.yaml sweep/ --budget-usd 5 --stop-when-sure --epochs 50 --history team/
     """
     from vmselect.sweeps import Plan
 
     prices = open_catalog(catalog, date=date, own_prices=own_prices) if catalog or date or own_prices else None
     _run(
         Plan.load(plan), folder, format, budget_usd=budget_usd, parallel=parallel, yes=yes, catalog=prices,
-        stop_when_sure=stop_when_sure, epochs=epochs,
+        stop_when_sure=stop_when_sure, epochs=epochs, history=history, enough_regret=enough_regret,
     )  # fmt: skip
 
 
@@ -123,6 +141,8 @@ def resume(
     parallel: ParallelOption = 1,
     stop_when_sure: SureOption = None,
     epochs: EpochsOption = None,
+    history: HistoryOption = None,
+    enough_regret: RegretOption = None,
     yes: YesOption = False,
     format: FormatOption = Format.table,  # noqa: A002
 ) -> None:
@@ -133,7 +153,7 @@ def resume(
     print_err(read_state(folder).damaged)
     _run(
         Plan.load(folder / PLAN), folder, format, budget_usd=budget_usd, parallel=parallel, yes=yes,
-        stop_when_sure=stop_when_sure, epochs=epochs,
+        stop_when_sure=stop_when_sure, epochs=epochs, history=history, enough_regret=enough_regret,
     )  # fmt: skip
 
 
@@ -197,14 +217,15 @@ def clean(
         raise typer.Exit(1)
 
 
-def _run(plan: Plan, folder: Path, format: Format, **options: Any) -> None:  # noqa: A002
+def _run(plan: Plan, folder: Path, format: Format, *, history: list[Path] | None, **options: Any) -> None:  # noqa: A002
+    from vmselect.records import load_profiles
     from vmselect.sweeps import sweep
 
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # stop the trials as on Ctrl-C
     with contextlib.closing(View(plan, as_json=format is Format.json)) as view:
         result = sweep(
             plan, folder, confirm=lambda proposal: _confirm(proposal, format), listener=view, ask_stop=view.ask_stop,
-            **options,
+            history=load_profiles(history) if history else (), **options,
         )  # fmt: skip
     _finish(result, format)
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from vmselect import _defaults
 from vmselect.ranking.probability import ErrorModel, log_deviations
 from vmselect.ranking.rows import Floats, Ints
 from vmselect.units import SECONDS_PER_HOUR, format_chance, format_usd, printable
@@ -48,39 +49,80 @@ class NextProbe:
         return printable(f"Probe {self.instance_type} ({self.provider}, {self.region}, {self.market}): {self.reason}")
 
 
-def find_next_probe(ranking: Ranking) -> NextProbe | None:
-    """The probe with the largest expected improvement per dollar; None if none is worth its price."""
-    column = ranking.deciding_column
+@dataclass(frozen=True)
+class PossibleProbe:
+    """A probe of a machine that was never probed: what it costs, and how much it improves the choice on average."""
+
+    candidate: int
+    """Position of the best offer of the machine."""
+    gain: float
+    """Expected decrease of the logarithm of the lowest objective."""
+    cost_usd: float
+    saving_usd: float
+    """Expected saving in this training."""
+
+    @property
+    def gain_per_usd(self) -> float:
+        """Expected improvement per dollar, by which probes are ordered."""
+        return self.gain / max(self.cost_usd, 1e-9)
+
+    @property
+    def is_worthwhile(self) -> bool:
+        """Whether the probe saves more than it costs."""
+        return self.saving_usd > self.cost_usd
+
+
+def rank_probes(ranking: Ranking, *, seconds: float | None = None) -> list[PossibleProbe]:
+    """Probes of all machines that were never probed, in order of expected improvement per dollar.
+
+    ``seconds`` is the paid time of a probe, by default that of :func:`probe_seconds`.
+    """
+    column, candidates = ranking.deciding_column, ranking.candidates
     order = ranking.assessment.order[column]
-    candidates = ranking.candidates
     _, first = np.unique(candidates.machine_estimate[order], return_index=True)
     offers: Ints = order[np.sort(first)]  # the best offer of each machine estimate, best first
     which = candidates.machine_estimate[offers]
     unprobed = [k for k, i in enumerate(which) if candidates.machine_estimates[i].basis == "predicted"]
-    if not unprobed or len(offers) < 2 or relative_regret(ranking) < ranking.settings.enough_regret:
-        return None
+    if not unprobed or len(offers) < 2:
+        return []
     gains = knowledge_gradients(ranking, offers)
-    costs = probe_seconds(ranking) / SECONDS_PER_HOUR * candidates.usd_per_hour[offers]
+    paid = probe_seconds(ranking) if seconds is None else seconds
+    costs = paid / SECONDS_PER_HOUR * candidates.usd_per_hour[offers]
     best_cost = float(ranking.assessment.measures["cost"].value[offers[0], column])
     savings = best_cost * -np.expm1(-gains)
-    worth = [k for k in unprobed if savings[k] > costs[k]]
-    if not worth:
+    probes = [PossibleProbe(int(offers[k]), float(gains[k]), float(costs[k]), float(savings[k])) for k in unprobed]
+    return sorted(probes, key=lambda probe: -probe.gain_per_usd)
+
+
+def find_next_probe(ranking: Ranking) -> NextProbe | None:
+    """The probe with the largest expected improvement per dollar; None if none is worth its price."""
+    probes = rank_probes(ranking)
+    if not probes or relative_regret(ranking) < ranking.settings.enough_regret:
         return None
-    chosen = max(worth, key=lambda k: float(gains[k]) / max(float(costs[k]), 1e-9))
-    candidate = int(offers[chosen])
-    row = ranking.row(candidate, column)
+    chosen = next((probe for probe in probes if probe.is_worthwhile), None)
+    if chosen is None:
+        return None
+    column = ranking.deciding_column
+    row = ranking.row(chosen.candidate, column)
     best = (
         "is the best by its predicted time"
-        if chosen == 0
+        if chosen.candidate == ranking.assessment.order[column][0]
         else f"is the best with a probability of {format_chance(row.chance)}"
     )
     return NextProbe(
         instance_type=row.instance_type, provider=row.provider, region=row.region, market=row.market,
-        probe_usd=float(costs[chosen]), expected_saving_usd=float(savings[chosen]),
-        expected_saving=float(-np.expm1(-gains[chosen])), chance=row.chance,
-        reason=f"it was never probed and {best}. A probe costs about {format_usd(float(costs[chosen]))} and saves "
-        f"{format_usd(float(savings[chosen]))} of this training on average.",
+        probe_usd=chosen.cost_usd, expected_saving_usd=chosen.saving_usd,
+        expected_saving=float(-np.expm1(-chosen.gain)), chance=row.chance,
+        reason=f"it was never probed and {best}. A probe costs about {format_usd(chosen.cost_usd)} and saves "
+        f"{format_usd(chosen.saving_usd)} of this training on average.",
     )  # fmt: skip
+
+
+def choose_enough_regret(given: float | None, *, history: bool) -> float:
+    """The expected regret, relative to the objective, that is small enough: ``given``, or the default."""
+    if given is not None:
+        return given
+    return _defaults.ENOUGH_REGRET if history else _defaults.ENOUGH_REGRET_WITHOUT_HISTORY
 
 
 def relative_regret(ranking: Ranking) -> float:

@@ -21,10 +21,12 @@ from vmselect.prediction.machines import (
     Prediction,
     Predictor,
     Probe,
+    Refusal,
     choose_machines,
     read_history,
     step_seconds,
 )
+from vmselect.prediction.posterior import Point
 from vmselect.prediction.step_times import read_profiles
 from vmselect.ranking.estimates import STEP_TERMS, MachineEstimate
 from vmselect.ranking.measures import ALL, Settings
@@ -99,14 +101,31 @@ def add_predicted(
         tried = {(p.instance_type, p.provider) for p in profiles if p.batch_size == size}
         tried |= {(one.instance_type, one.provider) for one in group}
         others = [m for m in wanted if not {(m.instance_type, m.provider), (m.instance_type, None)} & tried]
-        predictor = Predictor([_as_probe(one) for one in group], types, points)
-        for machine, result in zip(others, predictor.predict(others), strict=True):
-            if isinstance(result, Prediction):
-                found.append(_estimate(group[result.nearest], result, predictor, settings, group))
+        results = predict_estimates(group, others, types, points, settings)
+        for machine, result in zip(others, results, strict=True):
+            if isinstance(result, MachineEstimate):
+                found.append(result)
             else:
                 like = replace(group[0], instance_type=machine.instance_type, provider=machine.provider, records=())
                 excluded.append(Excluded(like.title, result.code, result.reason))
     return found, list(dict.fromkeys(excluded))
+
+
+def predict_estimates(
+    group: Sequence[MachineEstimate],
+    machines: Sequence[Machine],
+    types: MachineTypes,
+    history: Sequence[Point],
+    settings: Settings,
+) -> list[MachineEstimate | Refusal]:
+    """The machine estimate of each of ``machines`` for the work of ``group``, or why there is none."""
+    predictor = Predictor([_as_probe(one) for one in group], types, history)
+    return [
+        _estimate(group[result.nearest], result, predictor, settings, group)
+        if isinstance(result, Prediction)
+        else result
+        for result in predictor.predict(machines)
+    ]
 
 
 def _missing(chosen: MachineFilter, types: MachineTypes, wanted: Sequence[Machine]) -> list[Excluded]:

@@ -29,6 +29,7 @@ from vmselect.ranking.estimates import Measured, Studied
 from vmselect.ranking.forecasts import Inputs
 from vmselect.ranking.gpu_memory import check_gpu_memory
 from vmselect.ranking.measures import ALL, Objective, Settings, read_batch_sizes, read_catalog
+from vmselect.ranking.next_probe import choose_enough_regret
 from vmselect.ranking.predicted import MachineFilter, Machines, add_predicted
 from vmselect.ranking.result import Ranking
 from vmselect.ranking.spot import Interruptions
@@ -113,8 +114,7 @@ def rank(
     :func:`vmselect.rank_inference` ranks inference records.
     """
     history = list_items(history)
-    if enough_regret is None:
-        enough_regret = _defaults.ENOUGH_REGRET if history else _defaults.ENOUGH_REGRET_WITHOUT_HISTORY
+    enough_regret = choose_enough_regret(enough_regret, history=bool(history))
     added = MachineFilter.read(
         machines, provider=provider, gpu=gpu, gpu_memory_gib=gpu_memory_gib, max_usd_per_hour=max_usd_per_hour
     )

@@ -150,7 +150,7 @@ class Engine:
     listener: Listener = lambda state, event: None
     ask_stop: Callable[[], bool] = lambda: True
     sequential: Sequential | None = None
-    """Determines which trials can still change the result. If None, all trials run, in the order of the plan."""
+    """Determines which trials are worth running, and their order. If None, all trials run, in the order of the plan."""
     confirmed_usd: float = math.inf
     """The worst-case cost that the user confirmed. Added repetitions must not exceed it."""
     clock: Callable[[], float] = time.time
@@ -244,9 +244,11 @@ class Engine:
                 if self.sequential is not None and queue:
                     queue[:], hopeless = self.sequential.arrange(queue, self.trials, self.state)
                     for trial, why in hopeless:
-                        estimated_usd = self.plan.estimated_usd(self.budget.prices[trial.id])
-                        self.write("skip", trial=trial.id, why=why, sure=True,
-                                   worst_usd=self.budget.worst_of(trial.id), estimated_usd=estimated_usd)  # fmt: skip
+                        saved: dict[str, float] = {}
+                        if trial.id not in self.state.added:  # the cost of the plan does not include repetitions
+                            saved["worst_usd"] = self.budget.worst_of(trial.id)
+                            saved["estimated_usd"] = self.plan.estimated_usd(self.budget.prices[trial.id])
+                        self.write("skip", trial=trial.id, why=why, sure=True, **saved)
             if not queue:
                 return
             if not self.runner.has_room(queue[0]):

@@ -224,7 +224,7 @@ FIELDS: dict[str, dict[str, tuple[Check, bool]]] = {
     },
     "session": {
         "budget_usd": (_or_none(_is_amount), False), "stop_when_sure": (_is_flag, False),
-        "epochs": (_or_none(_is_count), False),
+        "epochs": (_or_none(_is_count), False), "enough_regret": (_or_none(_is_amount), False),
     },
     "start": {
         **_TRIAL, "at": (_is_time, True), "token": (_matches(r"[A-Za-z0-9-]{1,200}"), True),
@@ -248,7 +248,7 @@ FIELDS: dict[str, dict[str, tuple[Check, bool]]] = {
 
 @dataclass(frozen=True)
 class Skip:
-    """Why a trial is skipped, and the cost that this saves. ``sure`` is True if it cannot change the choice."""
+    """Why a trial is skipped, and the cost that this saves. ``sure`` is True if it is not worth running."""
 
     why: str
     sure: bool = False
@@ -304,6 +304,7 @@ class State:
     """Whether the cost of the sweep was confirmed, so that trials may have started."""
     stop_when_sure: bool = False
     epochs: int | None = None
+    enough_regret: float | None = None
 
     @property
     def trials(self) -> list[tuple[str, dict[str, Any]]]:
@@ -334,7 +335,7 @@ class State:
 
     @property
     def sure(self) -> dict[str, Skip]:
-        """Skipped trials that cannot change the result, by ID."""
+        """Skipped trials that are not worth running, by ID."""
         return {trial: skip for trial, skip in self.skipped.items() if skip.sure}
 
     def count_statuses(self) -> dict[str, int]:
@@ -384,6 +385,7 @@ class State:
         elif kind == "session":
             self.confirmed = True
             self.stop_when_sure, self.epochs = event.get("stop_when_sure", False), event.get("epochs")
+            self.enough_regret = event.get("enough_regret")
             self.skipped = self.sure if self.stop_when_sure else {}  # the others are decided anew
             self.budget_usd = event.get("budget_usd", self.budget_usd)
         for found in self.attempts.get(event.get("trial", ""), ()):

@@ -41,7 +41,7 @@ class Missing:
     trial: Trial
     reason: str
     sure: bool = False
-    """Whether the trial was skipped because it cannot change the result."""
+    """Whether the trial was skipped because it is not worth running (``stop_when_sure``)."""
 
     @property
     def id(self) -> str:
@@ -106,14 +106,14 @@ def saving(state: State) -> str:
 
 
 def skipped_findings(state: State) -> tuple[Finding, ...]:
-    """A finding for rankings that names the trials which the sweep skipped because they could not win."""
+    """A finding for rankings that names the trials which the sweep skipped because they are not worth running."""
     if not (sure := state.sure):
         return ()
     factors = dict(state.trials)
     whys = {", ".join(f"{k} {v}" for k, v in factors.get(trial, {}).items()): skip.why for trial, skip in sure.items()}
     shown = "; ".join(f"{who}: {why}" for who, why in list(whys.items())[:5])
     more = f"; and {len(whys) - 5} more" if len(whys) > 5 else ""
-    message = f"The sweep skipped {len(sure)} trials that could not win ({shown}{more}); {saving(state)}."
+    message = f"The sweep skipped {len(sure)} trials that are not worth running ({shown}{more}); {saving(state)}."
     remedy = f"To run them too: vmselect sweep resume {shlex.quote(str(state.folder))} --run-all"
     return (Finding("not-probed", message, remedy, "info"),)
 
@@ -189,6 +189,8 @@ def sweep(
     catalog: Catalog | None = None,
     stop_when_sure: bool | None = None,
     epochs: int | None = None,
+    history: Iterable[Record] = (),
+    enough_regret: float | None = None,
     confirm: Callable[[Proposal], bool] | None = None,
     listener: Listener = lambda state, event: None,
     ask_stop: Callable[[], bool] = lambda: True,
@@ -198,10 +200,12 @@ def sweep(
     Trials start after ``confirm`` accepts the cost, or at once with ``yes=True``. The worst-case cost of the whole
     sweep stays within ``budget_usd``. At the end, or after an error, every started trial and machine is stopped.
 
-    With ``stop_when_sure``, trials that may change the result most start first, trials that can no longer beat the
-    cheapest one are skipped with a reason, and tied trials are repeated. Trials are then compared by the cost of a
-    training of ``epochs`` epochs, by default by the cost of one epoch. A resumed sweep keeps both settings unless they
-    are given.
+    With ``stop_when_sure``, trials that improve the choice most per dollar start first, tied trials are repeated, and
+    the others are skipped with a reason when the expected regret of the choice is below ``enough_regret``, relative to
+    its cost (default: 2 % with a ``history``, 5 % without), or no probe saves more than it costs. Trials are then
+    compared by the cost of a training of ``epochs`` epochs, by default by the cost of one epoch. ``history`` are
+    records of other trainings on several GPUs, which improve predictions. A resumed sweep keeps ``stop_when_sure``,
+    ``epochs`` and ``enough_regret`` unless they are given, but not the history.
 
     >>> plan = Plan("python train.py", factors={"batch_size": [64, 256]}, minutes=2)
     >>> result = sweep(plan, "sweep/", yes=True)  # doctest: +SKIP
@@ -212,6 +216,8 @@ def sweep(
     parallel = check_count("parallel", parallel, most=256)
     agreed = check_flag("yes", yes)
     sure, count = maybe(check_flag, "stop_when_sure", stop_when_sure), maybe(check_count, "epochs", epochs)
+    regret = maybe(check_number, "enough_regret", enough_regret, least=0)
+    known = _read_history(history) if history else []
     if has_file(where):
         raise ArgumentError(f"{where} is a file. Pass a folder for the results of the sweep.")
     with opened(plan, where, limit=limit, catalog=catalog, listener=listener) as engine:
@@ -219,6 +225,7 @@ def sweep(
         state, budget = engine.state, engine.budget
         sure = state.stop_when_sure if sure is None else sure
         count = state.epochs if count is None else count
+        regret = state.enough_regret if regret is None else regret
         state.skipped = state.sure if sure else {}  # skipped for other reasons: queued again
         engine.reconcile(adopt=True)  # repeating what a crash interrupted belongs to the confirmed cost
         to_run = tuple(trial.id for trial in engine.unfinished)
@@ -235,18 +242,27 @@ def sweep(
         if to_run and not agreed and not (confirm is not None and confirm(proposal)):
             raise SweepError("The cost was not confirmed, so no trial started. Confirm it, or pass yes=True.")
         engine.write("session", budget_usd=budget.limit_usd, worst_usd=proposal.worst_usd, parallel=parallel,
-                     stop_when_sure=sure, epochs=count, pid=os.getpid(), **this_machine())  # fmt: skip
+                     stop_when_sure=sure, epochs=count, enough_regret=regret, pid=os.getpid(),
+                     **this_machine())  # fmt: skip
         if sure:
             from vmselect.catalog import Catalog
             from vmselect.sweeps.sequential import Sequential
 
             engine.confirmed_usd = proposal.worst_usd if to_run or agreed else -math.inf
-            engine.sequential = Sequential(catalog or Catalog.default(), budget.prices, where, count)
+            engine.sequential = Sequential(
+                catalog or Catalog.default(), budget.prices, where, count, history=known, enough_regret=regret
+            )
         try:
             engine.run(parallel)
         except KeyboardInterrupt:
             engine.write("interrupted")
         return make_result(plan, state, proposal.worst_usd)
+
+
+def _read_history(history: Iterable[Record]) -> list[Profile]:
+    from vmselect.prediction.step_times import read_profiles
+
+    return read_profiles(history)
 
 
 def resume(folder: str | os.PathLike[str], **options: object) -> SweepResult:

@@ -1,296 +1,367 @@
-"""Sequential sweeps: which trials can still change the result, which cannot, and which are tied.
+"""Sequential sweeps: which trial to run next, which are not worth running, and which are tied.
 
 Trials are compared if all factors that do not determine their location are equal. They are compared by cost (by time
-if none has a price) of a training of ``epochs`` epochs, or of one epoch of a long training. The published performance
-figures of GPUs bound how much faster a machine can be than a measured machine.
+if none has a price) of a training of ``epochs`` epochs, or of one epoch of a long training. Machines that were not
+measured yet are predicted, and the rule is that of :mod:`vmselect.ranking.next_probe`.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+import statistics
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vmselect.catalog import gpu_specs
-from vmselect.diagnosis import find_causes
-from vmselect.errors import CatalogError, VmselectError
+import numpy as np
+import pandas as pd
+
+from vmselect.errors import VmselectError
 from vmselect.estimation import RuntimeModel, fit_runtime
 from vmselect.grouping import check_comparable
-from vmselect.intervals import Interval
+from vmselect.prediction.figures import figures_of
+from vmselect.prediction.machines import Machine, MachineTypes, read_history
+from vmselect.prediction.posterior import Point
+from vmselect.ranking.candidates import Candidates
+from vmselect.ranking.estimates import MachineEstimate
+from vmselect.ranking.measures import ALL, Settings
+from vmselect.ranking.next_probe import PossibleProbe, choose_enough_regret, rank_probes, relative_regret
+from vmselect.ranking.predicted import predict_estimates
+from vmselect.ranking.result import HORIZON, Ranking
 from vmselect.records import Profile, load_records
 from vmselect.sweeps.plan import Trial
-from vmselect.units import cost_usd, format_seconds, format_usd
+from vmselect.units import format_chance, format_seconds, format_usd
 
 if TYPE_CHECKING:
     from vmselect.catalog import Catalog
     from vmselect.sweeps.journal import State
 
 Key = tuple[tuple[str, Any], ...]
+Order = tuple[int, float]
 LOCATION = ("machine", "instance_type", "region", "market", "nodes")
 """Factors that determine where a trial runs; all other factors determine its work."""
+
+HARDWARE = ("machine", "instance_type", "nodes")
+"""Factors that determine the time of a trial; region and market determine only its price."""
 
 MAX_ADDED = 3
 """Maximum number of repetitions that are added to a combination of factors of the plan."""
 
-_WITHOUT_TENSOR_CORES = ("Kepler", "Maxwell", "Pascal")
-"""Architectures without tensor cores: half precision is as fast as single precision, unless a rate is published."""
-
-_WITHOUT_TF32 = (*_WITHOUT_TENSOR_CORES, "Volta", "Turing")
-"""Architectures without TF32. Later ones by NVIDIA compute single precision at half the rate of half precision."""
-
-_HARMLESS = ("gpu-memory-empty", "gpu-memory-full")
-"""Codes of findings about GPU memory, which do not slow steps down."""
+ANYWAY, PREDICTED, REPEATED = range(3)
+"""Order of trials: those that cannot be predicted, those that are predicted, and further trials of a machine."""
 
 
 @dataclass(frozen=True)
-class Figures:
-    """Published performance of all GPUs of a trial in sum, and its number of vCPUs."""
+class Comparison:
+    """A ranking of the measured and predicted settings of a group, and the position of each setting in it."""
 
-    vendor: str
-    gpus: float
-    single_tflops: float
-    half_tflops: float
-    tf32_tflops: float | None
-    memory_gb_per_second: float
-    vcpus: float
+    ranking: Ranking
+    position: Mapping[Key, int]
+    names: Sequence[str]
+    epochs: int
+    is_priced: bool
 
+    @property
+    def best(self) -> int:
+        """Position of the setting with the lowest expected cost or time."""
+        return int(self.ranking.assessment.order[0][0])
 
-def figures_of(trial: Trial, catalog: Catalog) -> Figures | None:
-    """Published GPU figures of a trial, summed over its nodes; None without a GPU or published figures."""
-    named = trial.instance_type
-    if named is None:
-        return None
-    try:
-        offers = catalog.offers(instance_type=named, market=None)
-    except CatalogError:
-        return None
-    machines = offers[["gpu_model", "gpu_count", "vcpus"]].drop_duplicates()
-    if len(machines) != 1:  # one name of two clouds, or none at all
-        return None
-    model, gpus, vcpus = machines.iloc[0]
-    specs = gpu_specs()
-    if model not in specs.index or not gpus > 0 or not vcpus > 0:
-        return None
-    row = specs.loc[model]
-    single, half, memory = (
-        float(value) if value is not None and math.isfinite(value) else None
-        for value in (row["fp32_tflops"], row["fp16_tflops"], row["memory_gb_per_second"])
-    )
-    if half is None and row["architecture"] in _WITHOUT_TENSOR_CORES:
-        half = single
-    if single is None or half is None or memory is None or str(row["basis"]).startswith("assumed"):
-        return None
-    tf32 = max(single, half / 2) if row["vendor"] == "NVIDIA" and row["architecture"] not in _WITHOUT_TF32 else None
-    one = Figures(str(row["vendor"]), 1.0, single, half, tf32, memory, vcpus * trial.nodes)
-    return _times(one, gpus * trial.nodes)
+    def chance(self, at: int) -> float:
+        """Probability that the setting at this position is the best one."""
+        return float(self.ranking.assessment.chance[at, 0])
 
+    def is_measured(self, at: int) -> bool:
+        """Whether the machine of the setting at this position was measured."""
+        return self.ranking.candidates.of(at).basis == "measured"
 
-def speed_up(measured: Figures, candidate: Figures) -> float | None:
-    """Upper bound of the speed-up of ``candidate`` over ``measured``: the largest ratio of their figures, at least 1.
-
-    Any figure may limit a training, or none (then all machines are equally fast), so the largest ratio is the bound.
-    None for GPUs of different vendors, whose software differs.
-    """
-    if measured.vendor != candidate.vendor:
-        return None
-    names = ("single_tflops", "half_tflops", "memory_gb_per_second", "vcpus")
-    ratios: list[float] = [getattr(candidate, name) / getattr(measured, name) for name in names]
-    if candidate.tf32_tflops is not None:
-        ratios.append(candidate.tf32_tflops / (measured.tf32_tflops or measured.single_tflops))
-    return max(1.0, *ratios)
-
-
-def figures_used(published: Figures | None, profiles: Sequence[Profile]) -> Figures | None:
-    """Published figures of the GPUs that a measured training used; None if its times do not depend on GPUs.
-
-    A training that used no GPU, or that input, CPU or other tenants limit, gives no bound for other machines. A
-    training that used one of four GPUs is compared by the figures of one.
-    """
-    if published is None:
-        return None
-    for profile in profiles:
-        if profile.environment.framework_gpus == 0 or any(c.code not in _HARMLESS for c in find_causes(profile)):
-            return None
-        if published.tf32_tflops is None and "bfloat16" in (profile.environment.precision or ""):
-            return None  # these GPUs have no bfloat16 units, which later GPUs have
-    used = min(published.gpus, min(profile.environment.replicas for profile in profiles))
-    return _times(published, used / published.gpus)
-
-
-def _times(one: Figures, gpus: float) -> Figures:
-    names = ("gpus", "single_tflops", "half_tflops", "tf32_tflops", "memory_gb_per_second")
-    scaled = {name: value * gpus for name in names if (value := getattr(one, name)) is not None}
-    return replace(one, **scaled)
-
-
-@dataclass(frozen=True)
-class Standing:
-    """A measured combination of factors: cost, lower bound of the time of its steps, and figures of the GPUs used."""
-
-    name: str
-    cost: Interval[float]
-    steps_seconds: float
-    used: Figures | None
+    def find_tie(self) -> tuple[int, ...]:
+        """The best setting and its most probable rival, if the 90 % set contains one on another machine."""
+        machine, tied = self.ranking.candidates.machine_estimate, self.ranking.assessment.tied[:, 0]
+        rivals = [int(at) for at in np.flatnonzero(tied) if machine[at] != machine[self.best]]
+        return (self.best, max(rivals, key=self.chance)) if rivals else ()
 
 
 @dataclass
 class Sequential:
-    """Orders the trials of one sweep and selects trials to skip, based on the records so far."""
+    """Orders the trials of one sweep and selects trials to skip, based on the records so far.
+
+    ``history`` are records of other trainings, which improve the predictions. Trials are skipped when the expected
+    regret of the choice, relative to its cost or time, is below ``enough_regret`` (default: 2 % with a history, 5 %
+    without).
+    """
 
     catalog: Catalog
     prices: Mapping[str, float]
     folder: Path
     epochs: int | None = None
-    _figures: dict[Key, Figures | None] = field(default_factory=dict)
-    _fitted: dict[tuple[str, ...], tuple[list[Profile], RuntimeModel] | None] = field(default_factory=dict)
+    history: Sequence[Profile] = ()
+    enough_regret: float | None = None
+    _read: dict[str, tuple[Profile, ...]] = field(default_factory=dict)
+    _fitted: dict[tuple[str, ...], RuntimeModel | None] = field(default_factory=dict)
+    _points: tuple[Collection[str], list[Point]] = ((), [])
+    _compared: dict[tuple[Key, bool], tuple[Any, Comparison | None]] = field(default_factory=dict)
 
     def arrange(
         self, queue: Sequence[Trial], trials: Iterable[Trial], state: State
     ) -> tuple[list[Trial], list[tuple[Trial, str]]]:
-        """The trials of ``queue`` that may change the result, ordered; and those that cannot, each with the reason."""
-        ranked: list[tuple[tuple[float, float], Trial]] = []
-        hopeless: list[tuple[Trial, str]] = []
-        groups = self._groups(trials)
-        found = {work: self._standings(settings, state) for work, settings in groups.items()}
-        for trial in queue:
-            standings = found[work_of(trial)]
-            priced = self._priced(groups[work_of(trial)])
-            leader = min(standings.values(), key=lambda s: s.cost.high, default=None)
-            own, price = standings.get(setting_of(trial)), self._price(trial, priced)
-            if leader is None or price is None:
-                published = self._published(trial)  # before the first is measured: by USD per hour and TFLOPS
-                rate = (self.prices[trial.id] or 1.0) / published.single_tflops if published else math.inf
-                ranked.append(((0.0, rate), trial))
-                continue
-            bound = None if own else self._bound(trial, price, standings.values())
-            least = own.cost.low if own else bound[0] if bound else 0.0
-            if least <= leader.cost.high:
-                ranked.append(((2.0 if own else 1.0, least), trial))
-                continue
-            high = f"the training on {leader.name} was measured at {self._format(leader.cost.high, priced)} or less"
-            if bound is None:
-                reason = f"the training was measured at {self._format(least, priced)} or more"
-            else:
-                _, times, name = bound
-                faster = "no faster than" if times == 1 else f"at most {times:.1f} times as fast as"
-                reason = (
-                    f"by the published figures of its GPUs its steps are {faster} those of {name}, so the training "
-                    f"{'costs' if priced else 'takes'} at least {self._format(least, priced)}"
-                )
-            hopeless.append((trial, f"{reason}; {high}"))
-        ranked.sort(key=lambda pair: pair[0])
-        return [trial for _, trial in ranked], hopeless
+        """The trials of ``queue`` to run, in order; and those to skip, each with the reason."""
+        waiting = self._groups(queue)
+        ordered: list[tuple[Order, Trial]] = []
+        skipped: list[tuple[Trial, str]] = []
+        for work, settings in self._groups(trials).items():
+            if work in waiting:
+                kept, others = self._decide(work, settings, waiting[work], state)
+                ordered += kept
+                skipped += others
+        ordered.sort(key=lambda pair: pair[0])
+        return [trial for _, trial in ordered], skipped
 
     def to_repeat(self, trials: Iterable[Trial], state: State) -> list[tuple[Trial, str]]:
-        """Trials to repeat, with the reason: the two cheapest combinations of factors of a group, if they are tied."""
+        """Trials to repeat, with the reason: the two most probable settings of a group, if they are tied."""
         wanted = []
-        for settings in self._groups(trials).values():
-            standings = self._standings(settings, state)
-            first_two = sorted(standings, key=lambda setting: standings[setting].cost.value)[:2]
-            if len(first_two) < 2:
+        for work, settings in self._groups(trials).items():
+            found = self._compare(work, settings, (), state)
+            tied = found.find_tie() if found else ()
+            if not found or not tied:
                 continue
-            ahead, behind = (standings[setting] for setting in first_two)
-            if behind.cost.low > ahead.cost.high:
-                continue
-            fewest = min(len(settings[setting]) for setting in first_two)
-            for setting in first_two:
-                several = settings[setting]
+            chances = " and ".join(f"{found.names[at]} ({format_chance(found.chance(at))})" for at in tied)
+            mine = [several for setting, several in settings.items() if found.position.get(setting) in tied]
+            fewest = min(len(several) for several in mine)
+            for several in mine:
                 added = sum(trial.id in state.added for trial in several)
                 if len(several) == fewest and added < MAX_ADDED:
-                    wanted.append((several[0], f"{ahead.name} and {behind.name} are tied"))
+                    wanted.append((several[0], f"tied, by the probability of being the best: {chances}"))
         return wanted
 
-    def _groups(self, trials: Iterable[Trial]) -> dict[Key, dict[Key, list[Trial]]]:
+    def _decide(
+        self, work: Key, settings: Mapping[Key, Sequence[Trial]], waiting: Mapping[Key, Sequence[Trial]], state: State
+    ) -> tuple[list[tuple[Order, Trial]], list[tuple[Trial, str]]]:
+        """The waiting trials of a group with their order, and those to skip with the reason."""
+        running = ("starting", "running")
+        pending = [
+            setting
+            for setting, several in settings.items()
+            if setting in waiting or any(state.status_of(trial.id) in running for trial in several)
+        ]
+        found = self._compare(work, settings, pending, state)
+        probes: dict[int, PossibleProbe] = {}
+        if found:
+            probes = {one.candidate: one for one in rank_probes(found.ranking, seconds=_paid_seconds(settings, state))}
+        enough = found is not None and self._is_enough(found, probes.values())
+        stop = enough and found is not None and found.is_measured(found.best)
+        tied: Collection[int] = ()
+        if found and stop and (measured := self._compare(work, settings, (), state)):
+            named = {at: setting for setting, at in measured.position.items()}
+            tied = [found.position[named[at]] for at in measured.find_tie()]
+        # A machine that can only be measured may still tie with a measured one, which then needs its repetitions.
+        unknown = found is not None and any(setting not in found.position for setting in pending)
+        kept: list[tuple[Order, Trial]] = []
+        skipped: list[tuple[Trial, str]] = []
+        for setting, several in waiting.items():
+            at = found.position.get(setting) if found else None
+            if found is None or at is None:
+                kept += [((ANYWAY, self._prior(trial)), trial) for trial in several]
+                continue
+            if stop and at not in tied and not (unknown and found.is_measured(at)):
+                skipped += [(trial, self._explain(found, at, probes)) for trial in several]
+                continue
+            later = (REPEATED, -found.chance(at))
+            first: Order = later
+            if enough and not stop and at == found.best:  # the choice itself has to be measured
+                first = (PREDICTED, -math.inf)
+            elif at in probes:
+                first = (PREDICTED, -probes[at].gain_per_usd)
+            kept += [(first if number == 0 else later, trial) for number, trial in enumerate(several)]
+        return kept, skipped
+
+    def _is_enough(self, found: Comparison, probes: Collection[PossibleProbe]) -> bool:
+        """Whether the regret of the choice is small enough, or no probe saves more than it costs."""
+        if relative_regret(found.ranking) < found.ranking.settings.enough_regret:
+            return True
+        return bool(self.epochs and found.is_priced and probes and not any(one.is_worthwhile for one in probes))
+
+    def _explain(self, found: Comparison, at: int, probes: Mapping[int, PossibleProbe]) -> str:
+        """Why the trials of the setting at this position are skipped."""
+        chance = f"it is the best with a probability of {format_chance(found.chance(at))}"
+        regret, limit = relative_regret(found.ranking), found.ranking.settings.enough_regret
+        if regret >= limit:
+            probe = probes.get(at) or max(probes.values(), key=lambda one: one.saving_usd)
+            named = f"the probe that saves most ({found.names[probe.candidate]})"
+            whose = "its probe" if probe.candidate == at else named
+            costs = f"costs about {format_usd(probe.cost_usd)}"
+            return f"{chance}; {whose} {costs} and saves {format_usd(probe.saving_usd)} of the training on average"
+        (amount,) = found.ranking.expected_regret.values()
+        value = amount / (1 if self.epochs else found.epochs)
+        more = (format_usd(value) if found.is_priced else format_seconds(value)) + ("" if self.epochs else " an epoch")
+        verb = "costs" if found.is_priced else "takes"
+        return (
+            f"{chance}; {found.names[found.best]} {verb} {more} ({regret:.2%}) more than the best one on average, "
+            f"below the limit of {100 * limit:.3g}%"
+        )
+
+    def _compare(
+        self, work: Key, settings: Mapping[Key, Sequence[Trial]], pending: Collection[Key], state: State
+    ) -> Comparison | None:
+        """Rank the measured settings of a group, and those of ``pending`` that can be predicted; None if none can."""
+        files = tuple(sorted(file for several in state.records.values() for file in several))
+        cached, key = (work, bool(pending)), (files, tuple(pending))
+        if cached not in self._compared or self._compared[cached][0] != key:
+            self._compared[cached] = key, self._rank(settings, pending, state)
+        return self._compared[cached][1]
+
+    def _rank(
+        self, settings: Mapping[Key, Sequence[Trial]], pending: Collection[Key], state: State
+    ) -> Comparison | None:
+        is_priced = any(self.prices[several[0].id] > 0 for several in settings.values())
+        count = self.epochs or HORIZON
+        rules = Settings.read(
+            epochs=count, objective="cost" if is_priced else "time", markets=ALL,
+            enough_regret=choose_enough_regret(self.enough_regret, history=bool(self.history)),
+        )  # fmt: skip
+        estimates = self._measure(settings, state)
+        trials = [settings[setting][0] for setting in pending]
+        estimates |= self._predict(estimates, trials, rules, state)
+        which: list[int] = []
+        rows: list[tuple[str, float]] = []
+        position: dict[Key, int] = {}
+        names: list[str] = []
+        machines = list(estimates)
+        for setting, several in settings.items():
+            machine, price = hardware_of(several[0]), self.prices[several[0].id]
+            known = setting in pending or any(state.records.get(trial.id) for trial in several)
+            if machine not in estimates or not known or (is_priced and not price):
+                continue  # without a price among others with one, it cannot be compared
+            position[setting] = len(rows)
+            which.append(machines.index(machine))
+            rows.append((several[0].market, price / several[0].nodes))
+            names.append(location_of(several[0]))
+        if not rows:
+            return None
+        nothing = np.zeros(len(rows))
+        candidates = Candidates(
+            machine_estimates=tuple(estimates.values()), offers=pd.DataFrame(rows, columns=["market", "usd_per_hour"]),
+            machine_estimate=np.array(which, dtype=np.intp), offer=np.arange(len(rows), dtype=np.intp),
+            increment_seconds=nothing, minimum_seconds=nothing,
+        )  # fmt: skip
+        return Comparison(Ranking(candidates, rules), position, names, count, is_priced)
+
+    def _measure(self, settings: Mapping[Key, Sequence[Trial]], state: State) -> dict[Key, MachineEstimate]:
+        """Estimates of the measured machines of a group; none if their times cannot be compared."""
+        files: dict[Key, list[str]] = {}
+        trials: dict[Key, Trial] = {}
+        for several in settings.values():
+            machine = hardware_of(several[0])
+            trials[machine] = several[0]
+            files.setdefault(machine, []).extend(file for trial in several for file in state.records.get(trial.id, ()))
+        found: dict[Key, MachineEstimate] = {}
+        everything: list[Profile] = []
+        for machine, mine in files.items():
+            profiles = tuple(profile for file in sorted(mine) for profile in self._profiles(file))
+            model = self._fit(tuple(sorted(mine)), profiles) if profiles else None
+            if model is None:
+                continue
+            trial, size = trials[machine], profiles[0].batch_size
+            factors = ({"batch_size": size} if size else {}) | ({"nodes": trial.nodes} if trial.nodes > 1 else {})
+            one = MachineEstimate(
+                instance_type=trial.instance_type or "", factors=factors, runtime=model, records=profiles
+            )
+            sold = self._sold(trial)
+            if one.gpus_used == 0 and sold is not None and sold.gpu_count > 0:
+                continue  # rankings exclude a GPU machine whose GPU was not used
+            found[machine] = one
+            everything += profiles
+        try:
+            if everything:
+                check_comparable(everything)
+            return found
+        except VmselectError:
+            return {}
+
+    def _predict(
+        self, measured: Mapping[Key, MachineEstimate], trials: Iterable[Trial], rules: Settings, state: State
+    ) -> dict[Key, MachineEstimate]:
+        """Estimates of the machines of ``trials`` that were not measured and can be predicted.
+
+        A prediction is for one GPU, so trials on several GPUs or nodes, or on some cores of a machine, have none.
+        """
+        wanted: dict[Key, Machine] = {}
+        for trial in trials:
+            machine, sold = hardware_of(trial), self._sold(trial)
+            whole = trial.nodes == 1 and trial.machine.cores is None
+            if machine not in measured and whole and sold is not None and sold.gpu_count <= 1:
+                wanted[machine] = sold
+        group = [one for one in measured.values() if one.nodes == 1]
+        if not wanted or not group:
+            return {}
+        results = predict_estimates(group, list(wanted.values()), self._types, self._learned(state), rules)
+        pairs = zip(wanted, results, strict=True)
+        return {machine: result for machine, result in pairs if isinstance(result, MachineEstimate)}
+
+    def _learned(self, state: State) -> list[Point]:
+        """What the history and all records of the sweep say about the speed of GPUs."""
+        files = {file for several in state.records.values() for file in several}
+        if self._points[0] != files:
+            mine = [profile for file in sorted(files) for profile in self._profiles(file)]
+            self._points = files, read_history([*self.history, *mine], self._types)
+        return self._points[1]
+
+    def _profiles(self, file: str) -> tuple[Profile, ...]:
+        if file not in self._read:
+            self._read[file] = ()
+            with suppress(VmselectError):  # records that cannot be read are ignored
+                self._read[file] = tuple(r for r in load_records([self.folder / file]) if isinstance(r, Profile))
+        return self._read[file]
+
+    def _fit(self, files: tuple[str, ...], profiles: Sequence[Profile]) -> RuntimeModel | None:
+        if files not in self._fitted:
+            self._fitted[files] = None
+            with suppress(VmselectError):  # records that cannot be estimated are ignored
+                self._fitted[files] = fit_runtime(profiles)
+        return self._fitted[files]
+
+    @cached_property
+    def _types(self) -> MachineTypes:
+        return MachineTypes(self.catalog)
+
+    def _sold(self, trial: Trial) -> Machine | None:
+        """The machine type of a trial; None if the catalog has none, or different ones of two clouds."""
+        known = self._types.by_name.get(trial.instance_type or "", ())
+        return known[0] if len({(one.gpu_model, one.gpu_count) for one in known}) == 1 else None
+
+    def _prior(self, trial: Trial) -> float:
+        """USD per hour and published TFLOPS, the order before anything was measured; infinite if not published."""
+        sold = self._sold(trial)
+        figures = figures_of(sold.gpu_model) if sold and sold.gpu_count > 0 else None
+        if sold is None or figures is None:
+            return math.inf
+        return (self.prices[trial.id] or 1.0) / (figures.fp32_tflops * sold.gpu_count * trial.nodes)
+
+    @staticmethod
+    def _groups(trials: Iterable[Trial]) -> dict[Key, dict[Key, list[Trial]]]:
         groups: dict[Key, dict[Key, list[Trial]]] = {}
         for trial in trials:
             groups.setdefault(work_of(trial), {}).setdefault(setting_of(trial), []).append(trial)
         return groups
 
-    def _standings(self, settings: Mapping[Key, Sequence[Trial]], state: State) -> dict[Key, Standing]:
-        """The measured combinations of factors of a group; empty if their times cannot be compared."""
-        priced = self._priced(settings)
-        standings: dict[Key, Standing] = {}
-        everything: list[Profile] = []
-        for setting, several in settings.items():
-            price = self._price(several[0], priced)
-            files = tuple(sorted(file for trial in several for file in state.records.get(trial.id, ())))
-            fitted = self._fit(files) if files else None
-            if fitted is None or price is None:
-                continue
-            profiles, model = fitted
-            everything += profiles
-            seconds, steps = span(model, self.epochs)
-            cost = Interval(*(cost_usd(end, price) for end in seconds))
-            used = figures_used(self._published(several[0]), profiles)
-            standings[setting] = Standing(location_of(several[0]), cost, steps, used)
-        try:
-            if everything:
-                check_comparable(everything)
-            return standings
-        except VmselectError:
-            return {}
 
-    def _fit(self, files: tuple[str, ...]) -> tuple[list[Profile], RuntimeModel] | None:
-        if files not in self._fitted:
-            self._fitted[files] = None
-            try:
-                profiles = [r for r in load_records([self.folder / file for file in files]) if isinstance(r, Profile)]
-                if profiles:
-                    self._fitted[files] = (profiles, fit_runtime(profiles))
-            except VmselectError:
-                pass  # records that cannot be estimated are ignored
-        return self._fitted[files]
-
-    def _published(self, trial: Trial) -> Figures | None:
-        setting = setting_of(trial)
-        if setting not in self._figures:
-            self._figures[setting] = figures_of(trial, self.catalog)
-        return self._figures[setting]
-
-    def _priced(self, settings: Mapping[Key, Sequence[Trial]]) -> bool:
-        return any(self.prices[several[0].id] > 0 for several in settings.values())
-
-    def _price(self, trial: Trial, priced: bool) -> float | None:
-        """USD per hour of a trial; None if only other trials of its group have a price, so it cannot be compared."""
-        return (self.prices[trial.id] or None) if priced else 1.0
-
-    def _bound(self, trial: Trial, price: float, standings: Iterable[Standing]) -> tuple[float, float, str] | None:
-        """Lower bound of a trial's cost, its maximum speed-up, and the measured machine to which that refers."""
-        published = self._published(trial)
-        bounds = [
-            (cost_usd(known.steps_seconds / times, price), times, known.name)
-            for known in standings
-            if published and known.used and (times := speed_up(known.used, published)) is not None
-        ]
-        return max(bounds, key=lambda bound: bound[0], default=None)
-
-    def _format(self, value: float, priced: bool) -> str:
-        amount = format_usd(value) if priced else format_seconds(value * 3600)
-        return amount + ("" if self.epochs else " an epoch")
-
-
-def span(model: RuntimeModel, epochs: int | None) -> tuple[Interval[float], float]:
-    """Seconds of a training (of a late epoch if ``epochs`` is None), and a lower bound of the seconds of its steps.
-
-    The bound assigns the whole uncertainty to the steps.
-    """
-    if epochs is None:
-        value = model.epoch_seconds + model.validation_seconds / model.validation_freq
-        low, high = (math.sqrt(max(0.0, square[2])) for square in (model.low, model.high))
-        seconds = Interval(value, max(min(value, model.certain[1]), value - low), value + high)
-        steps = model.terms.get("steady_iterations", (0.0, 0.0))[1]
-    else:
-        estimate = model.at(epochs)
-        seconds = Interval(estimate.seconds, estimate.low, estimate.high)
-        steps = estimate.terms.get("steady_iterations", 0.0)
-    return seconds, max(0.0, steps - (seconds.value - seconds.low))
+def _paid_seconds(settings: Mapping[Key, Sequence[Trial]], state: State) -> float | None:
+    """Median paid time of the trials of a group with a record; None if none has ended."""
+    ended = [trial.id for several in settings.values() for trial in several if state.records.get(trial.id)]
+    paid = [one.seconds for trial in ended for one in state.attempts.get(trial, ()) if one.seconds is not None]
+    return statistics.median(paid) if paid else None
 
 
 def work_of(trial: Trial) -> Key:
     """Factors of the trial that do not determine its location."""
     return tuple((name, level) for name, level in trial.factors.items() if name not in LOCATION)
+
+
+def hardware_of(trial: Trial) -> Key:
+    """Factors of the trial that determine its machine."""
+    return tuple((name, level) for name, level in trial.factors.items() if name in HARDWARE)
 
 
 def setting_of(trial: Trial) -> Key:

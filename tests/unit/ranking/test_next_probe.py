@@ -8,6 +8,7 @@ import pytest
 
 import vmselect as vs
 from tests.support.profiles import make_profile
+from vmselect.ranking.next_probe import choose_enough_regret, probe_seconds, rank_probes
 
 PROBED = make_profile("g4dn.xlarge", 0.2, steps_per_epoch=1000, model="net")
 
@@ -24,6 +25,31 @@ def test_a_long_training_is_worth_a_probe_of_a_machine_that_may_be_best() -> Non
     assert 0 < probe.probe_usd < probe.expected_saving_usd
     assert 0 < probe.expected_saving < 1
     assert probe.instance_type in str(probe)
+
+
+def test_all_possible_probes_are_ordered_by_improvement_per_dollar() -> None:
+    ranking = rank()
+    probes = rank_probes(ranking)
+    unprobed = {row.instance_type for row in ranking.deciding_rows if row.basis == "predicted"}
+    assert {ranking.row(one.candidate, 0).instance_type for one in probes} == unprobed
+    assert len(unprobed) > 1
+    rates = [one.gain_per_usd for one in probes]
+    assert rates == sorted(rates, reverse=True)
+    first = next(one for one in probes if one.is_worthwhile)
+    assert ranking.next_probe is not None
+    assert (first.cost_usd, first.saving_usd) == (ranking.next_probe.probe_usd, ranking.next_probe.expected_saving_usd)
+
+
+def test_a_probe_costs_its_paid_time() -> None:
+    ranking = rank()
+    usual, longer = rank_probes(ranking), rank_probes(ranking, seconds=2 * probe_seconds(ranking))
+    assert [one.cost_usd for one in longer] == pytest.approx([2 * one.cost_usd for one in usual])
+    assert [one.saving_usd for one in longer] == [one.saving_usd for one in usual]
+
+
+def test_a_history_lowers_the_regret_that_is_enough_unless_one_is_given() -> None:
+    assert choose_enough_regret(None, history=True) < choose_enough_regret(None, history=False)
+    assert choose_enough_regret(0.0, history=True) == 0.0
 
 
 def test_a_short_training_is_worth_no_probe() -> None:
