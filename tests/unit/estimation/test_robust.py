@@ -328,7 +328,7 @@ def test_pipelines_of_several_devices_wait_one_after_the_other() -> None:
 
 def test_what_pipelines_of_several_devices_waited_is_taken_out_of_what_was_seen() -> None:
     """After the probe's own 2.22 s the wake-ups are at 2.55, 5.11 and 10.23 s: a boundary of 2.89 s waits for two."""
-    assert split_wait(3.11, 2.0, pipelines=3) == (pytest.approx(3.11), True)
+    assert split_wait(3.11, 2.0, pipelines=3) == (pytest.approx(3.11), 2)
     assert split_wait(0.0, 2.0, pipelines=3) == (0.0, False)
     assert split_wait(2.0, 2.0, pipelines=3) == (0.0, None)  # between two wake-ups: unknown
     seen = vs.estimate(spread_over(waiting(boundary=2.89), 2), epochs=100)
