@@ -31,6 +31,8 @@ MINUTES = 2.5 / 60
 AMPLE_MINUTES = 2.0
 """Time limit if none hangs."""
 MAX_RESUMES = 10
+KILL_SECONDS = 3.0
+"""Time to wait for supervisors to kill."""
 USD_PER_HOUR = 36.0
 
 SURVIVE = """
@@ -218,9 +220,13 @@ def _kill(kill: str, pid: int, out: Path) -> None:
         _signal(pid, signal.SIGSTOP)
         time.sleep(0.5)
         _signal(pid, signal.SIGKILL)
-    elif kill != "none" and (out / "journal.jsonl").exists():
-        tokens = [a.token for a in read_state(out).all_attempts]
-        supervisors = [p for p in find_processes(tokens, supervisors=True) if _is_supervisor(p)]
+    elif kill != "none":
+        supervisors: list[int] = []
+        until = time.monotonic() + KILL_SECONDS
+        while len(supervisors) < 2 and time.monotonic() < until:  # between two trials there are none
+            time.sleep(0.02)
+            tokens = [a.token for a in read_state(out).all_attempts] if (out / "journal.jsonl").exists() else []
+            supervisors = [p for p in find_processes(tokens, supervisors=True) if _is_supervisor(p)]
         inner = [p for p in supervisors if _parent(p) in supervisors]
         outer = [p for p in supervisors if p not in inner]
         victims = {"inner supervisor": inner, "outer supervisor": outer, "both supervisors": [*outer, *inner]}

@@ -90,6 +90,32 @@ def test_slurm_that_does_not_answer_is_unknown(monkeypatch) -> None:
     assert slurm.SlurmRunner().watch({"token": "t", "folder": "f"}).state == "unknown"
 
 
+@pytest.mark.parametrize(
+    ("tracking", "answer", "proved"),
+    [
+        ("proctrack/cgroup", {"left": [], "unproved": "both supervisors were killed"}, True),
+        ("proctrack/cgroup", {"left": [7], "unproved": ""}, False),
+        ("proctrack/linuxproc", {"left": [], "unproved": "both supervisors were killed"}, False),
+        ("proctrack/linuxproc", {"left": [], "unproved": ""}, True),
+        (None, {"left": [], "unproved": "both supervisors were killed"}, False),
+    ],
+)
+def test_slurm_with_control_groups_proves_the_end(tracking, answer, proved, tmp_path, monkeypatch) -> None:
+    (tmp_path / "status.json").write_text(json.dumps({"state": "running", "host": "node1", "pipes": ["pipe:[1]@b"]}))
+
+    def call(command: list[str], *, text: str = "", fine: object = ()) -> str:
+        if command[0] == "scontrol":
+            if tracking is None:
+                raise vs.errors.SweepError("scontrol did not answer")
+            return f"PropagatePrioProcess    = 0\nProctrackType           = {tracking}\n"
+        assert command[-4:] == ["end", str(tmp_path), "t", "pipe:[1]@b"]
+        assert text == Path(supervisor.__file__).read_text()
+        return json.dumps(answer)
+
+    monkeypatch.setattr(slurm, "call", call)
+    assert (slurm.end_on_nodes({"token": "t", "folder": str(tmp_path)}) == "") is proved
+
+
 def test_skypilot_calls_are_retried_and_limited_in_time(monkeypatch) -> None:
     existing = ["c"]
     sky = types.SimpleNamespace(
