@@ -25,6 +25,7 @@ AnyPath = str | os.PathLike[str]
 
 _TEMPORARY = re.compile(r"\.vmselect-[0-9a-f]{16}\.part")
 _cleaned: set[Path] = set()
+_CHUNK_BYTES = 2**20
 
 
 # -- reading -----------------------------------------------------------------------------------------------------------
@@ -34,10 +35,16 @@ def read_bytes(path: AnyPath, *, noun: str, limit: int, error: type[VmselectErro
     """The content of a regular file of at most ``limit`` bytes. Raises ``error``, which calls the file a ``noun``."""
     try:
         handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
-        with os.fdopen(handle, "rb") as file:
-            if not stat.S_ISREG(os.fstat(handle).st_mode):
+        try:
+            found = os.fstat(handle)
+            if not stat.S_ISREG(found.st_mode):
                 raise OSError(0, "it is not a regular file")
-            data = file.read(limit + 1)
+            # A buffer of the size: one of the limit takes longer to allocate than a record takes to read.
+            data = os.read(handle, min(found.st_size, limit) + 1)
+            while len(data) != found.st_size and len(data) <= limit and (more := os.read(handle, _CHUNK_BYTES)):
+                data += more
+        finally:
+            os.close(handle)
     except (OSError, ValueError, TypeError) as cannot:
         raise error(f"{path}: the {noun} cannot be read: {_reason(cannot)}. Check the path.") from None
     if len(data) > limit:

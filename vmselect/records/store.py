@@ -172,10 +172,16 @@ def walk_records(*paths: Paths, kind: str | None = None) -> Iterator[tuple[Path,
 def _find_inside(folder: Path) -> list[Path]:
     """The record files in ``folder``, including drafts of killed writers."""
     staying = recover(folder)
-    files = sorted(p for p in folder.glob("*.json") if not p.name.startswith("."))
-    for file in files:
-        if os.path.islink(file):  # noqa: PTH114 - Path.is_symlink raises where the folder must not be searched
-            staying += recover(file)
+    try:
+        with os.scandir(folder) as entries:
+            found = [(e.name, e.is_symlink()) for e in entries if e.name.endswith(".json") and e.name[0] != "."]
+    except OSError:  # the folder must not be read
+        found = []
+    files = []
+    for name, is_link in sorted(found):
+        files.append(folder / name)
+        if is_link:
+            staying += recover(files[-1])
     return [*files, *dict.fromkeys(staying)]
 
 
