@@ -64,6 +64,7 @@ if TYPE_CHECKING:
     from vmselect.records import TransferRecord as TransferRecord
     from vmselect.records import load_profiles as load_profiles
     from vmselect.records import load_records as load_records
+    from vmselect.records.queries import history as history
     from vmselect.scoring import Score as Score
     from vmselect.scoring import score as score
     from vmselect.sweeps import Plan as Plan
@@ -88,6 +89,7 @@ _HOMES = {
     "vmselect.probe.transfer": ("clean_transfers", "probe_transfer",),
     "vmselect.ranking": ("Bill", "Ranking", "Transfer", "rank", "rank_inference", "select",),
     "vmselect.records": ("Forecast", "InferenceRecord", "Profile", "TransferRecord", "load_profiles", "load_records",),
+    "vmselect.records.queries": ("history",),
     "vmselect.scoring": ("Score", "score",),
     "vmselect.sweeps": ("Plan", "skypilot_estimator", "sweep",),
 }  # fmt: skip

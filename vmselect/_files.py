@@ -11,6 +11,7 @@ import os
 import re
 import secrets
 import stat
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -166,6 +167,24 @@ def pricing_folder() -> Path:
         if (folder / "manifest.json").is_file():
             return folder
     raise CatalogError("The prices that ship with vmselect are missing. Install vmselect again.")
+
+
+def cache_folder() -> Path:
+    """The folder in the environment variable ``VMSELECT_CACHE_DIR``, or the platform's cache folder of vmselect."""
+    own = os.environ.get("VMSELECT_CACHE_DIR")
+    try:
+        return Path(own).expanduser() if own else _platform_folder() / "vmselect"
+    except RuntimeError:  # no such user, or one without a home
+        place = f"VMSELECT_CACHE_DIR is {own!r}, but that home" if own else "The user's home"
+        raise CatalogError(f"{place} folder does not exist. Set VMSELECT_CACHE_DIR to another folder.") from None
+
+
+def _platform_folder() -> Path:
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Caches"
+    if sys.platform == "win32":
+        return Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
 
 
 def _mode(path: Path) -> int:

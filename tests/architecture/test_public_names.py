@@ -42,6 +42,7 @@ NAMES = [
     "errors",
     "estimate",
     "estimate_memory",
+    "history",
     "load_profiles",
     "load_records",
     "mark_start",

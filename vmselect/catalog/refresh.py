@@ -12,7 +12,6 @@ import json
 import os
 import queue
 import re
-import sys
 import threading
 import time
 from collections import Counter
@@ -36,6 +35,7 @@ from vmselect._checks import (
     several,
     show,
 )
+from vmselect._files import cache_folder as cache_folder
 from vmselect.catalog import files, table
 from vmselect.catalog.offer import KEY, STALE_AFTER_DAYS, age_days
 from vmselect.catalog.snapshots import newest_prices, provider_terms, snapshot_at, unpriced
@@ -49,24 +49,6 @@ MAX_SECONDS = 3600.0  # of a whole refresh
 SNAPSHOT_MARKETS = ("on_demand", "spot")  # reserved prices differ by contract
 State = Literal["waiting", "fetching", "fetched", "reused", "failed", "skipped"]
 _REMEDY = "Run `vmselect prices refresh`."
-
-
-def cache_folder() -> Path:
-    """The folder in the environment variable ``VMSELECT_CACHE_DIR``, or the platform's cache folder of vmselect."""
-    own = os.environ.get("VMSELECT_CACHE_DIR")
-    try:
-        return Path(own).expanduser() if own else _platform_folder() / "vmselect"
-    except RuntimeError:  # no such user, or one without a home
-        place = f"VMSELECT_CACHE_DIR is {show(own)}, but that home" if own else "The user's home"
-        raise CatalogError(f"{place} folder does not exist. Set VMSELECT_CACHE_DIR to another folder.") from None
-
-
-def _platform_folder() -> Path:
-    if sys.platform == "darwin":
-        return Path.home() / "Library" / "Caches"
-    if sys.platform == "win32":
-        return Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
 
 
 def part_path(provider: str, region: str) -> Path:

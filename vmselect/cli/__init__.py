@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from vmselect import __version__
-from vmselect.cli import prices, sweep
+from vmselect.cli import history, prices, sweep
 from vmselect.cli.check import check
 from vmselect.cli.compare import compare
 from vmselect.cli.estimate import estimate
@@ -46,6 +46,7 @@ app.command()(compare)
 app.command()(transfer)
 app.add_typer(prices.app, name="prices")
 app.add_typer(sweep.app, name="sweep")
+app.add_typer(history.app, name="history")
 
 
 def main() -> None:

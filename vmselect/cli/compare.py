@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def compare(
-    paths: Annotated[list[Path], typer.Argument(metavar="RECORD", help="Record files, or folders that contain them.")],
+    paths: Annotated[list[str], typer.Argument(metavar="RECORD", help="Record files, or folders or URLs of folders.")],
     by: Annotated[
         str, typer.Option(help="Fields that define the groups, such as backend,batch_size.")
     ] = "instance_type",

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from vmselect import _defaults
+from vmselect._stores import Place
 from vmselect.cli.options import (
     BootOption,
     ConfidenceOption,
@@ -110,7 +110,7 @@ def estimate(
     rows: list[dict[str, Any]] = []
     findings: dict[Finding, None] = {}
     failed: list[VmselectError] = []
-    kept: list[Path] = []
+    kept: list[Place] = []
     files = [one for _, one in walk_records(profiles, kind="training")]
     readable = [one for one in files if isinstance(one, Profile)]
     for same, is_program in _group(readable, across_sizes=batch_size is not None):
@@ -146,7 +146,7 @@ def estimate(
         raise typer.Exit(2)
 
 
-def _show_memory(paths: list[Path], batch_size: int | None, gpu: str | None, format: Format) -> None:  # noqa: A002
+def _show_memory(paths: list[str], batch_size: int | None, gpu: str | None, format: Format) -> None:  # noqa: A002
     """Print the rows of ``estimate_memory``; a table has one part per answer."""
     from vmselect.prediction import estimate_memory
     from vmselect.prediction.memory import COLUMNS as ALL_COLUMNS
@@ -247,7 +247,7 @@ def _read_phase(text: str) -> tuple[int, Profile | float]:
     try:
         return epochs, float(what)
     except ValueError:
-        return epochs, Profile.load(Path(what))
+        return epochs, Profile.load(what)
 
 
 def _group(profiles: Iterable[Profile], *, across_sizes: bool) -> Iterable[tuple[list[Profile], bool]]:

@@ -29,7 +29,10 @@ estimate_option = functools.partial(typer.Option, rich_help_panel="Estimate")
 machine_option = functools.partial(typer.Option, rich_help_panel="Machines that were never probed")
 spot_option = functools.partial(typer.Option, rich_help_panel="Spot interruptions")
 
-ProfilesArgument = Annotated[list[Path], typer.Argument(help="Profile files, or folders of them.", show_default=False)]
+ProfilesArgument = Annotated[
+    list[str],
+    typer.Argument(metavar="PROFILES...", help="Profile files, or folders or URLs of folders.", show_default=False),
+]
 EpochsOption = Annotated[
     str | None,
     typer.Option(
@@ -55,7 +58,7 @@ ValidationExamplesOption = Annotated[
 StepsPerEpochOption = Annotated[float | None, estimate_option(help="Training steps per epoch. Default: as probed.")]
 BootOption = Annotated[float | None, estimate_option(help="Seconds that a machine takes to boot.", show_default="0")]
 KeepOption = Annotated[
-    Path | None, typer.Option(help="Keep the predictions as forecasts in this folder, for vmselect score.")
+    str | None, typer.Option(help="Keep the predictions as forecasts in this folder, for vmselect score.")
 ]
 
 
@@ -109,8 +112,8 @@ class RankingOptions:
         machine_option(help="Also rank machines that were never probed: all, or names such as g5.xlarge,g6.xlarge."),
     ] = None
     history: Annotated[
-        list[Path] | None,
-        machine_option(help="Records of other trainings, which improve predictions; may be repeated."),
+        list[str] | None,
+        machine_option(help="Records of other trainings (folder or URL), which improve predictions; may be repeated."),
     ] = None
     provider: Annotated[str | None, machine_option(help="Only machines of these providers: aws,gcp.")] = None
     gpu: Annotated[str | None, machine_option(help="Only machines with these GPUs: T4,L4.")] = None
@@ -134,7 +137,7 @@ class RankingOptions:
         spot_option(help="Minutes from interruption to restart.", show_default=f"{_defaults.RESTART_MINUTES:g}"),
     ] = None
 
-    def rank(self, profiles: list[Path], **given: Any) -> Ranking:
+    def rank(self, profiles: list[str], **given: Any) -> Ranking:
         """Rank the machines of the profiles, or with the argument ``study`` pairs of machine and batch size."""
         from vmselect.ranking import rank, select
         from vmselect.records import load_profiles
@@ -143,7 +146,7 @@ class RankingOptions:
 
         make = select if "study" in given else rank
         ranking = make(load_profiles(profiles), **self._arguments(), **given)
-        sweeps = [path for path in profiles if has_file(path / "journal.jsonl")]
+        sweeps = [path for path in profiles if has_file(Path(path, "journal.jsonl"))]
         spared = [finding for path in sweeps for finding in skipped_findings(read_state(path))]
         if self.keep is not None:
             kept = ranking.keep(self.keep)

@@ -44,8 +44,11 @@ def probe(
     arguments: Annotated[list[str] | None, typer.Argument(metavar="ARGS", help="Arguments for the script.")] = None,
     module: Annotated[bool, flag("-m", help="Run SCRIPT as a module, as python -m does.")] = False,
     path: Annotated[
-        Path | None,
-        typer.Option(help="Folder or .json file for the profile.", show_default="$VMSELECT_FOLDER, else profiles"),
+        str | None,
+        typer.Option(
+            help="Folder, URL of a folder, or .json file for the profile.",
+            show_default="$VMSELECT_FOLDER, else profiles",
+        ),
     ] = None,
     steps: Annotated[int, typer.Option(help="Minimum number of steady steps to measure in each epoch.")] = 20,
     steady_seconds: Annotated[
@@ -146,7 +149,7 @@ def probe(
             if profile.timeline.fit_seconds is not None:
                 took = format_seconds(profile.timeline.fit_seconds)
                 print_err([f"vmselect: the whole training of {profile.title} took {took}."])
-    if run.measured > 1 and target.suffix == ".json":
+    if run.measured > 1 and target.name.endswith(".json"):
         print_err(
             [f"vmselect: {target} contains only the last of {run.measured} trainings. Give a folder to keep all."]
         )

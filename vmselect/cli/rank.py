@@ -54,7 +54,7 @@ def rank(
     epochs: EpochsOption = None,
     decide_at: DecideAtOption = None,
     relative_to: Annotated[str | None, typer.Option(help="Also compare with this instance type.")] = None,
-    against: Annotated[Path | None, typer.Option(help="Watched trainings to compare with the estimates.")] = None,
+    against: Annotated[str | None, typer.Option(help="Watched trainings to compare with the estimates.")] = None,
     top: TopOption = 20,
     format: FormatOption = Format.table,  # noqa: A002
     options: RankingOptions,
@@ -166,7 +166,7 @@ def select(
     profiles: ProfilesArgument,
     *,
     study: Annotated[
-        list[Path],
+        list[str],
         typer.Option("--study", "-s", help="Convergence study (file or folder); may be repeated.", show_default=False),
     ],
     minimum_metric: Annotated[

@@ -24,8 +24,8 @@ GROUP_COLUMNS = (
 
 def score(
     folders: Annotated[
-        list[Path],
-        typer.Argument(metavar="FOLDER", help="Folders or files with forecasts and outcomes.", show_default=False),
+        list[str],
+        typer.Argument(metavar="FOLDER", help="Folders, URLs or files of forecasts and outcomes.", show_default=False),
     ],
     by: Annotated[
         str | None,
@@ -71,11 +71,11 @@ def score(
 
 
 def outcome(
-    forecast: Annotated[Path, typer.Argument(help="File of the forecast.", show_default=False)],
+    forecast: Annotated[str, typer.Argument(help="File of the forecast.", show_default=False)],
     hours: Annotated[float, typer.Option(help="Hours that the training really took.", show_default=False)],
     usd: Annotated[float | None, typer.Option(help="What the training really cost (USD).")] = None,
     folder: Annotated[
-        Path | None, typer.Option(help="Folder for the outcome.", show_default="that of the forecast")
+        str | None, typer.Option(help="Folder for the outcome.", show_default="that of the forecast")
     ] = None,
 ) -> None:
     """Record what the training of a forecast really took, for vmselect score.
@@ -87,6 +87,7 @@ def outcome(
 
       vmselect outcome forecasts/g5.xlarge-64-forecast-20261101T101500.json --hours 3.2 --usd 4.1
     """
+    from vmselect._stores import check_place
     from vmselect.records import Forecast
     from vmselect.records.store import load_record
 
@@ -94,5 +95,6 @@ def outcome(
     assert isinstance(record, Forecast)
     if not hours > 0:
         raise ArgumentError(f"--hours {hours:g} is not above zero. Give the hours of the whole training.")
-    saved = record.outcome(seconds=hours * SECONDS_PER_HOUR, cost_usd=usd).save(folder or forecast.parent)
+    target = folder or check_place("forecast", forecast).parent
+    saved = record.outcome(seconds=hours * SECONDS_PER_HOUR, cost_usd=usd).save(target)
     print_out(saved)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -19,7 +18,7 @@ COLUMNS = (
 
 def transfer(
     url: Annotated[str, typer.Argument(help="Storage folder, such as s3://bucket/folder or sftp://host/folder.")],
-    folder: Annotated[Path | None, typer.Argument(help="Local folder to write the record to.")] = None,
+    folder: Annotated[str | None, typer.Argument(help="Folder or URL to write the record to.")] = None,
     megabytes: Annotated[float, typer.Option(help="Total size of the files in MB.")] = 64,
     files: Annotated[int, typer.Option(help="Number of files to transfer.")] = 8,
     streams: Annotated[int, typer.Option(help="Number of files to transfer at the same time.")] = 4,
@@ -84,7 +83,7 @@ def read_options(pairs: list[str]) -> dict[str, Any]:
     >>> read_options(["port=22", "password=0123"])
     {'port': 22, 'password': '0123'}
     """
-    from vmselect.probe.storage import is_secret_name
+    from vmselect._stores import is_secret_name
 
     flags = {"true": True, "false": False}
     options: dict[str, Any] = {}

@@ -5,11 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
-from vmselect._checks import check_path
 from vmselect._files import is_folder
+from vmselect._stores import Place, Url, check_place
 from vmselect.errors import ArgumentError
 from vmselect.findings import Finding
 from vmselect.grouping import Identity, identify, read_conditions
@@ -65,10 +64,10 @@ def make_forecast(source: Source, identity: Identity, seconds: Interval[float], 
         )
 
 
-def save_forecasts(forecasts: Iterable[Forecast], folder: str | os.PathLike[str]) -> list[Path]:
+def save_forecasts(forecasts: Iterable[Forecast], folder: str | os.PathLike[str]) -> list[Place]:
     """Save each forecast to a new file in ``folder`` and return the paths of the files."""
-    target = check_path("folder", folder)
-    if not is_folder(target):
+    target = check_place("folder", folder)
+    if target.is_record if isinstance(target, Url) else not is_folder(target):
         raise ArgumentError(f"{target} is a file name. Pass the folder in which to keep forecasts.")
     return [forecast.save(target) for forecast in forecasts]
 

@@ -8,12 +8,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from html import escape
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from vmselect._checks import check_count
+from vmselect._stores import Place
 from vmselect.errors import EstimateError
 from vmselect.estimation.autotune_wait import price_waits
 from vmselect.estimation.forecasts import Source, find_gpu, make_forecast, save_forecasts
@@ -162,7 +162,7 @@ class RuntimeEstimate:
             findings=self.findings,
         )
 
-    def keep(self, folder: str | os.PathLike[str]) -> list[Path]:
+    def keep(self, folder: str | os.PathLike[str]) -> list[Place]:
         """Save the estimate as a forecast in ``folder``, to be compared later with the real training.
 
         >>> import tempfile

@@ -9,16 +9,15 @@ from collections.abc import Mapping
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any, Literal
 
-from vmselect._checks import check_choice, check_count, check_flag, check_name, check_number, check_path, maybe
-from vmselect._files import check_writable
+from vmselect._checks import check_choice, check_count, check_flag, check_name, check_number, maybe
+from vmselect._stores import Folder, Place, Url, check_place
 from vmselect.convergence import ConvergenceRun, ConvergenceStudy, Curve, StoppingRule
 from vmselect.errors import ArgumentError, ProbeError, ProfileError
 from vmselect.probe import environment, keras_fit
 from vmselect.probe.keras_callbacks import Logs, PlainCallback
-from vmselect.probe.options import Factors, check_factors, choose_path, read_factors
+from vmselect.probe.options import Factors, check_factors, check_target, choose_path, read_factors
 from vmselect.probe.sampling import Observation, check_sample, watch_call
 from vmselect.records.convergence import as_logged
 from vmselect.records.training import MAX_EPOCHS
@@ -65,7 +64,7 @@ class ConvergenceProbe(PlainCallback):
         sample: float | None = 1.0,
         verbose: int = 0,
     ) -> None:
-        self.path = maybe(check_path, "path", path)
+        self.path = maybe(check_place, "path", path)
         self.monitor = check_name("monitor", monitor)
         self.patience = check_count("patience", patience, least=0)
         self.min_delta = check_number("min_delta", min_delta)
@@ -83,7 +82,7 @@ class ConvergenceProbe(PlainCallback):
         self.factors = check_factors("factors", factors)
         self.sample, _ = check_sample(sample, None)
         self.verbose = check_count("verbose", verbose, least=0)
-        self.saved_to: Path | None = None
+        self.saved_to: Place | None = None
         self._watch = _Watch()
 
     @property
@@ -134,9 +133,7 @@ class ConvergenceProbe(PlainCallback):
         self._watch.observation.end()  # an earlier training whose end was not reported
         target = choose_path(self.path)
         factors = read_factors(self.factors)
-        if target is not None:
-            check_writable(target)
-            _runs_in(target)  # before the training, reject a file that is not a convergence study
+        check_target(target, "convergence")
         self.saved_to = None
         frame = sys._getframe(1)
         facts = keras_fit.read_fit(frame)
@@ -260,8 +257,8 @@ class ConvergenceProbe(PlainCallback):
         watch = self._watch
         target = self.saved_to or watch.target
         run = self.run if watch.is_chief and target is not None else None
-        if run is None or target is None:
-            return
+        if run is None or target is None or (isinstance(target, Url) and not watch.ended):
+            return  # a training does not wait for a network
         earlier = [other for other in _runs_in(target) if other.created != run.created]
         study = ConvergenceStudy.of([*earlier, run]).model_copy(update={"factors": watch.factors})
         self.saved_to = study.save(target)
@@ -278,7 +275,7 @@ class _Watch:
 
     facts: keras_fit.FitFacts = field(default_factory=keras_fit.FitFacts)
     early_stopping: Any = None
-    target: Path | None = None
+    target: Place | None = None
     factors: Factors = field(default_factory=dict)
     batch_size: int | None = None
     instance_type: str | None = None
@@ -324,6 +321,7 @@ class _Unstoppable:
         return self._model.metrics
 
 
-def _runs_in(path: Path) -> tuple[ConvergenceRun, ...]:
+def _runs_in(path: Place) -> tuple[ConvergenceRun, ...]:
     """Runs that the file ``path`` already contains; none if it does not exist."""
-    return ConvergenceStudy.load(path).runs if path.is_file() else ()
+    exists = path.is_record and Folder(path.parent).has(path.name) if isinstance(path, Url) else path.is_file()
+    return ConvergenceStudy.load(path).runs if exists else ()

@@ -12,11 +12,11 @@ import os
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass
-from pathlib import Path
 from typing import Any
 
-from vmselect._checks import check_count, check_mapping, check_name, check_path, maybe, show
+from vmselect._checks import check_count, check_mapping, check_name, maybe, show
 from vmselect._checks import check_factors as check_factors
+from vmselect._stores import Place, check_place
 from vmselect.errors import ArgumentError
 from vmselect.probe.sampling import Alarm, check_sample
 
@@ -38,7 +38,7 @@ class CommonOptions:
     verbose: int = 1
 
     def __post_init__(self) -> None:
-        self.path = maybe(check_path, "path", self.path)
+        self.path = maybe(check_place, "path", self.path)
         self.batch_size = maybe(check_count, "batch_size", self.batch_size)
         self.instance_type = maybe(check_name, "instance_type", self.instance_type)
         self.region = maybe(check_name, "region", self.region)
@@ -93,21 +93,18 @@ def read_factors(given: Factors | None) -> Factors:
     return check_factors("VMSELECT_FACTORS", defined) | dict(given or {})
 
 
-def choose_path(given: str | os.PathLike[str] | None) -> Path | None:
-    """Path for a record: ``given``, else the folder in the environment variable ``VMSELECT_FOLDER``, else None."""
+def choose_path(given: str | os.PathLike[str] | None) -> Place | None:
+    """Path or URL for a record: ``given``, else the folder in the variable ``VMSELECT_FOLDER``, else None."""
     chosen = given or os.environ.get("VMSELECT_FOLDER", "").strip()
-    return Path(chosen) if chosen else None
+    return check_place("path", chosen) if chosen else None
 
 
-def check_target(path: Path | None, kind: str) -> None:
+def check_target(path: Place | None, kind: str) -> None:
     """Check before a measurement that a record of this ``kind`` can be written to ``path`` afterwards."""
-    from vmselect._files import check_writable, is_folder
-    from vmselect.records.store import check_replaceable
+    from vmselect.records import store
 
     if path is not None:
-        check_writable(path)
-        if not is_folder(path):
-            check_replaceable(path, kind)
+        store.check_target(path, kind)
 
 
 def _as_number(name: str, value: Any) -> float:

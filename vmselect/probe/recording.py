@@ -15,11 +15,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass
 from datetime import UTC, datetime
 from numbers import Real
-from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypedDict
 
 from vmselect._checks import check_count, check_flag, check_seconds, maybe
+from vmselect._stores import Place
 from vmselect.errors import ProbeError
 from vmselect.probe import environment, file_protection
 from vmselect.probe.exit_hooks import EndWatch, classify
@@ -414,7 +414,7 @@ def _read_sampled_gpu_memory(usage: Usage) -> tuple[int, dict[str, Any]] | None:
 
 
 def describe_end(
-    profile: Profile, written: Path | None, redirected: Sequence[str] = (), *, advises: bool = False
+    profile: Profile, written: Place | None, redirected: Sequence[str] = (), *, advises: bool = False
 ) -> str:
     """Line to print when a probe has ended a training, or has redirected files of a training.
 

@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from vmselect._stores import Place
 from vmselect.probe import file_protection, loop
 from vmselect.probe.environment import mark_start
 from vmselect.probe.keras_callbacks import IterationProbe, KerasProbe
@@ -59,7 +60,7 @@ class ScriptRun:
 def probe_script(
     script: str,
     arguments: Sequence[str],
-    target: Path,
+    target: Place,
     *,
     module: bool,
     steady_seconds: float,
@@ -90,7 +91,7 @@ def probe_script(
     def new_probe(number: int, kind: Any) -> Any:
         if wanted and number not in wanted:
             # Without a path the probe would write to the folder in VMSELECT_FOLDER.
-            unwanted = file_protection.make_scratch_folder(target)
+            unwanted = file_protection.make_scratch_folder(target if isinstance(target, Path) else Path.cwd())
             cleanup.callback(file_protection.remove_scratch_folder, unwanted)
             return kind(unwanted, steps=1, validations=0, stop=not watch, protect_files=False, verbose=0, sample=None)
         keras_only = {"validation_steps": validation_steps} if kind is IterationProbe else {}

@@ -22,13 +22,14 @@ from typing import Any
 import psutil
 
 from vmselect._checks import check_count, check_flag, check_number, maybe
+from vmselect._stores import Address, read_address
 from vmselect.egress import egress_price
 from vmselect.errors import ArgumentError, TransferError
 from vmselect.probe.load_generator import run_together
 from vmselect.probe.options import CommonOptions, Factors, check_target, choose_path
 from vmselect.probe.recording import read_facts
 from vmselect.probe.sampling import Observation
-from vmselect.probe.storage import Address, Content, Storage, read_address
+from vmselect.probe.storage import Content, Storage
 from vmselect.records.record import new_id
 from vmselect.records.transfer import MAX_FILES, Direction, Label, TransferRecord, TransferSetup
 from vmselect.records.usage import Phase

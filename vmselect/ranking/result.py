@@ -18,6 +18,7 @@ import pandas as pd
 from vmselect import __version__, _defaults
 from vmselect._checks import check_choice, check_count, check_flag, check_indent, check_name
 from vmselect._hooks import hook
+from vmselect._stores import Place
 from vmselect.catalog import describe_age
 from vmselect.errors import RankingError
 from vmselect.estimation.autotune_wait import price_waits
@@ -459,7 +460,7 @@ class Ranking:
             inputs=self.inputs,
         )  # fmt: skip
 
-    def keep(self, folder: str | os.PathLike[str], *, top: int = _defaults.KEPT) -> list[Path]:
+    def keep(self, folder: str | os.PathLike[str], *, top: int = _defaults.KEPT) -> list[Place]:
         """Save what the ranking predicts as forecasts in ``folder``; return the paths of the files.
 
         There is a file for each machine and batch size, with its best offer at the deciding epoch count, and for at

@@ -12,13 +12,13 @@ import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
 from vmselect import __version__
 from vmselect._checks import check_name
+from vmselect._stores import Place
 from vmselect.errors import ArgumentError
 from vmselect.findings import Finding
 
@@ -177,10 +177,10 @@ class Record(Part):
         # Line breaks stand only between values (inside strings JSON escapes them), so joining lines changes no value.
         return re.sub(r"\[\n[^\[\]{}]*\]", lambda found: re.sub(r"\n\s*", " ", found[0]), text) + "\n"
 
-    def save(self, path: str | os.PathLike[str]) -> Path:
+    def save(self, path: str | os.PathLike[str]) -> Place:
         """Write the record to the file ``path``, or to a new file in the folder ``path``; return the path of the file.
 
-        The write is atomic: a temporary file is written and then renamed.
+        The path may be a URL, such as ``s3://bucket/folder``. Readers see the complete file or none.
         """
         from vmselect.records.store import save_record
 

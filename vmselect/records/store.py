@@ -5,10 +5,15 @@ readers skip. The writer replaces the draft as a whole and holds a lock on the f
 writer ends. A draft that can be locked therefore has no writer any more, and the process that locks the draft renames
 it to a record. A draft has the outcome "interrupted" from the beginning, so its content need not change. On file
 systems without locks, a draft counts as abandoned after :data:`ABANDONED_AFTER_SECONDS`.
+
+A folder may also be a URL. Its drafts, and records that could not be uploaded, stay in a local folder (the outbox), so
+that a training never waits for a network. They are uploaded when this machine next uses the URL.
 """
 
 from __future__ import annotations
 
+import hashlib
+import itertools
 import os
 import re
 import stat
@@ -18,9 +23,11 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from vmselect._checks import check_path, several
+from vmselect._checks import several
 from vmselect._files import (
     ABANDONED_AFTER_SECONDS,
+    cache_folder,
+    check_writable,
     claim_name,
     has_file,
     has_folder,
@@ -33,9 +40,11 @@ from vmselect._files import (
     write_text,
     writing,
 )
+from vmselect._stores import Folder, Place, Url, check_place
 from vmselect.errors import ProfileError
 from vmselect.findings import table_html
-from vmselect.records.record import Record
+from vmselect.records import compacted
+from vmselect.records.record import Record, new_id
 from vmselect.records.registry import KINDS, parse_record
 from vmselect.records.training import Profile
 
@@ -74,21 +83,28 @@ class Profiles(list[Profile]):
         return table_html(rows, (*shown, "warnings")) + more
 
 
-def save_record(record: Record, path: str | os.PathLike[str]) -> Path:
+def save_record(record: Record, path: str | os.PathLike[str]) -> Place:
     """Write ``record`` to the file ``path``, or to a new file in the folder ``path``; return the path of the file.
 
     An existing file is replaced if it is a record of the same kind; any other existing file raises ProfileError.
     """
-    target = check_path("path", path)
+    target = check_place("path", path)
+    if isinstance(target, Url):
+        check_replaceable(target, record.kind)
+        return _upload(record, target)
     if is_folder(target):
         return write_new(target, name_record(record), record.to_json())
     check_replaceable(target, record.kind)
     return write_text(target, record.to_json())
 
 
-def check_replaceable(path: Path, kind: str) -> None:
+def check_replaceable(path: Place, kind: str) -> None:
     """Raise ProfileError if ``path`` is an existing file but not a record of ``kind``, so that no data are lost."""
-    if has_file(path) and path.stat().st_size:
+    if isinstance(path, Url):
+        exists = path.is_record and Folder(path.parent).has(path.name)
+    else:
+        exists = has_file(path) and path.stat().st_size > 0
+    if exists:
         try:
             load_record(path, kind=kind)
         except ProfileError:
@@ -98,11 +114,31 @@ def check_replaceable(path: Path, kind: str) -> None:
             ) from None
 
 
+def check_target(path: Place, kind: str) -> None:
+    """Check before a measurement that a record of this ``kind`` can be written to ``path`` afterwards."""
+    if isinstance(path, Url):
+        folder, name = Folder(path.parent if path.is_record else path), f".vmselect-{new_id()[:16]}.part"
+        folder.create(name, b"")
+        folder.remove(name)
+        check_replaceable(path, kind)
+        return
+    check_writable(path)
+    if not is_folder(path):
+        check_replaceable(path, kind)
+
+
 def load_record(path: str | os.PathLike[str], *, kind: str | None = None) -> Record:
     """Read one record of ``kind``, or of any kind if None. If its writer was killed, the draft is read."""
-    where = check_path("path", path)
+    where = check_place("path", path)
+    if isinstance(where, Url):
+        deliver(where)
+        return _parse(Folder(where.parent).read(where.name, limit=MAX_FILE_BYTES), where, kind=kind)
     staying = [] if has_folder(where) else recover(where)
     return _load(staying[0] if staying else where, kind=kind)
+
+
+def _parse(data: bytes, source: Place, *, kind: str | None = None) -> Record:
+    return parse_record(data, source=str(source), kind=kind)
 
 
 def _load(file: Path, *, kind: str | None = None) -> Record:
@@ -143,30 +179,111 @@ def find_records(*paths: Paths, kind: str | None = None) -> Iterator[Any]:
         yield found
 
 
-def walk_records(*paths: Paths, kind: str | None = None) -> Iterator[tuple[Path, Record | ProfileError]]:
+def walk_records(*paths: Paths, kind: str | None = None) -> Iterator[tuple[Place, Record | ProfileError]]:
     """Yield (file, record) for every record, and (file, error) for every file that cannot be read."""
     noun = KINDS[kind].noun if kind else "record"
-    named = [path for given in paths for path in several(check_path, "path", given)]
+    named = [path for given in paths for path in several(check_place, "path", given)]
     if not named:
         raise ProfileError(f"No {noun} was given. Pass at least one {noun} file or folder.")
     for path in named:
-        inside = _find_inside(path) if has_folder(path) else None
         count = 0
-        for file in [path] if inside is None else inside:
-            try:
-                record = load_record(file, kind=kind) if inside is None else _load(file)
-            except ProfileError as unreadable:
+        for file, found in _read_one(path, kind):
+            if isinstance(found, ProfileError) or kind is None or found.kind == kind:
                 count += 1
-                yield file, unreadable
-                continue
-            if kind is None or record.kind == kind:
-                count += 1
-                yield file, record
+                yield file, found
         if not count:
             yield (
                 path,
                 ProfileError(f"{path}: this folder contains no {noun} (*.json). Run a probe with path={str(path)!r}."),
             )
+
+
+def _read_one(path: Place, kind: str | None) -> Iterator[tuple[Place, Record | ProfileError]]:
+    """The record in the file ``path``, or every record in the folder ``path``."""
+    inside = _contents(path) if isinstance(path, Url) and not path.is_record else None
+    if inside is None and isinstance(path, Path) and has_folder(path):
+        inside = _local_contents(path)
+    if inside is None:
+        try:
+            yield path, load_record(path, kind=kind)
+        except ProfileError as unreadable:
+            yield path, unreadable
+        return
+    for file, content in inside:
+        try:
+            if isinstance(content, ProfileError):
+                raise content
+            yield file, _parse(content, file)
+        except ProfileError as unreadable:
+            yield file, unreadable
+
+
+def _local_contents(folder: Path) -> Iterator[tuple[Place, bytes | ProfileError]]:
+    files = _find_inside(folder)
+    known = compacted.read_texts(folder)
+    for file in files:
+        text = known.get(file.name)
+        if text is not None:
+            yield file, text
+            continue
+        try:
+            yield file, read_bytes(file, noun="record", limit=MAX_FILE_BYTES)
+        except ProfileError as unreadable:
+            yield file, unreadable
+
+
+def _contents(url: Url) -> Iterator[tuple[Place, bytes | ProfileError]]:
+    """The content of every record in the folder ``url``, from the compacted history where that is current."""
+    with suppress(ProfileError):  # a store may permit reading only
+        deliver(url)
+    folder = Folder(url)
+    entries = compacted.list_records(folder)
+    known = compacted.read_texts(url, entries)
+    others = folder.read_all([one for one in entries if one.name not in known], limit=MAX_FILE_BYTES)
+    for one in entries:
+        if (text := known.get(one.name)) is not None:
+            yield url / one.name, text
+        else:
+            read, content = next(others)
+            yield url / read.name, content
+
+
+def _upload(record: Record, url: Url) -> Url:
+    """Write ``record`` to the file ``url``, or to a new file in the folder ``url``, and return the URL of the file.
+
+    The name of a new file contains the ID of the record, because not every store refuses to replace a file.
+    """
+    data = record.to_json().encode("utf-8")
+    if url.is_record:
+        Folder(url.parent).write(url.name, data)
+        return url
+    folder, stem = Folder(url), f"{name_record(record)}-{record.id[:8]}"
+    for number in itertools.count(1):
+        name = f"{stem}{f'-{number}' if number > 1 else ''}.json"
+        if folder.create(name, data) or folder.read(name, limit=MAX_FILE_BYTES) == data:
+            return url / name
+    raise AssertionError  # the loop does not end
+
+
+def _outbox(url: Url) -> Path:
+    """The local folder for records that have yet to be uploaded to ``url``."""
+    return cache_folder() / "outbox" / hashlib.sha256(os.fspath(url).encode()).hexdigest()[:32]
+
+
+def deliver(url: Url) -> list[Url]:
+    """Upload the records in the outbox of ``url``, including abandoned drafts; return their URLs."""
+    outbox = _outbox(url)
+    if not has_folder(outbox):
+        return []
+    recover(outbox)
+    uploaded = []
+    for file in sorted(outbox.glob("[!.]*.json")):
+        with suppress(FileNotFoundError):  # another process uploaded it
+            record = _read(file)
+            if record is not None:
+                uploaded.append(_upload(record, url))
+                file.unlink()
+    return uploaded
 
 
 def _find_inside(folder: Path) -> list[Path]:
@@ -193,7 +310,9 @@ def name_record(record: Record) -> str:
 class Draft:
     """The draft of a record that will be saved to ``path``, a file or a folder."""
 
-    def __init__(self, path: Path, *, identity: str) -> None:
+    def __init__(self, path: Place, *, identity: str) -> None:
+        self._url = path if isinstance(path, Url) else None
+        path = _outbox(path) if isinstance(path, Url) else path
         self._into_folder = is_folder(path)
         self._path = path
         target = Path(os.path.realpath(path))  # a link may lead to another disk
@@ -212,10 +331,11 @@ class Draft:
             with suppress(OSError):
                 self._put(record)
 
-    def finish(self, record: Record) -> Path | None:
+    def finish(self, record: Record) -> Place | None:
         """Save the complete ``record`` under its final name and return its path; None in a forked child process."""
         if os.getpid() != self._process:
             return None
+        saved: Place
         if not self._into_folder:
             saved = save_record(record, self._path)
         else:
@@ -224,7 +344,17 @@ class Draft:
                 saved = self._path / _claim_name(self._file, record).name
                 sync_folder(self._folder)
         self.discard()
-        return saved
+        return saved if self._url is None else self._deliver(self._url, record)
+
+    def _deliver(self, url: Url, record: Record) -> Url:
+        try:
+            uploaded = deliver(url)
+        except ProfileError as cannot:
+            raise ProfileError(
+                f"{cannot} The record stays in {self._path} and is uploaded when this machine next uses the URL."
+            ) from None
+        ending = f"-{record.id[:8]}.json"
+        return next((one for one in uploaded if one.name.endswith(ending)), url)
 
     def discard(self) -> None:
         """Delete the draft and release its lock."""

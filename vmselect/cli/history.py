@@ -1,0 +1,132 @@
+"""The commands ``vmselect history``: list, compact and share the records of a team."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from vmselect.cli.output import Format, FormatOption, emit, frame_rows, print_err
+
+app = typer.Typer(help="List, compact and share the records in a folder or at a URL.", no_args_is_help=True)
+
+FolderArgument = Annotated[
+    str | None,
+    typer.Argument(
+        help="Folder, or URL such as s3://team/records.",
+        show_default="$VMSELECT_FOLDER, else profiles",
+        metavar="FOLDER",
+    ),
+]
+LIST_COLUMNS = (
+    "created", "kind", "instance_type", "gpu", "model", "batch_size", "precision", "outcome", "step_seconds",
+    "total_seconds", "file",
+)  # fmt: skip
+
+
+@app.command("list")
+def list_records(
+    folder: FolderArgument = None,
+    kind: Annotated[str | None, typer.Option(help="Only records of this kind, such as training.")] = None,
+    gpu: Annotated[str | None, typer.Option(help="Only machines whose GPU has this in its name, such as T4.")] = None,
+    instance_type: Annotated[str | None, typer.Option(help="Only records of this instance type.")] = None,
+    model: Annotated[str | None, typer.Option(help="Only records of this model.")] = None,
+    since: Annotated[str | None, typer.Option(help="First day, month or year (UTC), such as 2026-10.")] = None,
+    until: Annotated[str | None, typer.Option(help="Last day, month or year (UTC), such as 2026-10-15.")] = None,
+    format: FormatOption = Format.table,  # noqa: A002
+) -> None:
+    """List the records in a folder, oldest first. A compacted history makes this faster.
+
+    Exit code 1 when no record matches.
+
+    Examples:
+
+      vmselect history list records/ --gpu T4 --since 2026-10
+
+      vmselect history list s3://team/records --kind training --format csv
+    """
+    from vmselect.records.queries import history
+
+    found = history(_choose(folder))
+    frame = found.to_frame(
+        LIST_COLUMNS, kind=kind, gpu=gpu, instance_type=instance_type, model=model, since=since, until=until
+    )
+    frame["created"] = frame["created"].dt.strftime("%Y-%m-%dT%H:%M:%SZ")
+    frame = frame.astype(object).where(frame.notna(), other=None)
+    emit(
+        frame_rows(frame), LIST_COLUMNS, format=format, spare=("gpu", "model", "precision", "total_seconds", "outcome")
+    )
+    print_err(found.unreadable)
+    if not len(frame):
+        print_err(["No record matches these options. Remove an option, or choose another folder."])
+        raise typer.Exit(1)
+
+
+@app.command()
+def compact(
+    folder: FolderArgument = None,
+    format: FormatOption = Format.table,  # noqa: A002
+) -> None:
+    """Write the records to Parquet files in the subfolder history, from which they load faster.
+
+    The JSON files stay and remain authoritative. The command may be interrupted, repeated, and run by several people
+    at the same time. Exit code 1 when a JSON file is not a record.
+
+    Examples:
+
+      vmselect history compact records/
+
+      vmselect history compact s3://team/records --format json
+    """
+    from vmselect.records.queries import history
+
+    columns = (TextColumn("reading records"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("", total=None)
+        done = history(_choose(folder)).compact(
+            listener=lambda read, total: bar.update(task, completed=read, total=total)
+        )
+    row = {"records": done.records, "added": done.added, "parts": done.parts, "unreadable": len(done.unreadable)}
+    emit([row], [*row], format=format)
+    print_err(done.unreadable)
+    if done.unreadable:
+        raise typer.Exit(1)
+
+
+@app.command()
+def share(
+    output: Annotated[Path, typer.Argument(metavar="OUT", help="CSV file to write.", show_default=False)],
+    folder: FolderArgument = None,
+    format: FormatOption = Format.table,  # noqa: A002
+) -> None:
+    """Export ratios of step times between machine types, with precision, batch-size class and limiting factor only.
+
+    The file has no names of models, files, hosts, users or data, and no absolute times. Machine types that no provider
+    sells are left out. Read the file before you pass it on. Exit code 1 when there is nothing to share.
+
+    Examples:
+
+      vmselect history share ratios.csv records/
+
+      vmselect history share ratios.csv s3://team/records
+    """
+    from vmselect.comparison.shared_ratios import COLUMNS, share_ratios, write_ratios
+    from vmselect.records import load_profiles
+
+    rows = share_ratios(load_profiles(_choose(folder)))
+    if not rows:
+        print_err(["No training was measured on two machine types that a provider sells, so nothing is exported."])
+        raise typer.Exit(1)
+    write_ratios(rows, output)
+    emit(rows, COLUMNS, format=format)
+
+
+def _choose(folder: str | None) -> str:
+    from os import fspath
+
+    from vmselect.probe.options import choose_path
+
+    return fspath(choose_path(folder) or "profiles")
