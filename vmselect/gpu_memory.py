@@ -9,6 +9,7 @@ The widths of the intervals and the memory that drivers and frameworks keep are 
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -26,8 +27,8 @@ HIDDEN_FIXED = 0.25
 """With one probed size: largest share of the growing part that may be independent of the batch size (workspaces)."""
 BYTES_PER_PARAMETER = 16
 """Assumed bytes per parameter if they were not recorded: weight, gradient and the two moments of Adam, in float32."""
-LEAST_BYTES_PER_PARAMETER = 8
-"""The same without moments, as with plain SGD."""
+LEAST_BYTES_PER_PARAMETER = 4
+"""The same without moments, as with plain SGD, if gradients are freed as soon as they have been applied."""
 LEAST_GROWTH = 0.02
 """If the peaks of all probed sizes differ by a smaller share, something else than the batch determines them."""
 
@@ -83,7 +84,7 @@ class MemoryModel:
             return Interval(math.nan, math.nan, math.nan)
         if len(self.peaks) == 1 and self.fixed is not None:
             return self._from_one(size)
-        steps = zip(self.peaks, self.peaks[1:], strict=False)
+        steps = itertools.pairwise(self.peaks)
         if smallest < size < largest:
             (a, low), (b, high) = next(pair for pair in steps if pair[0][0] < size < pair[1][0])
             return _widen(low + _slope((a, low), (b, high)) * (size - a), 0.0)
@@ -179,15 +180,24 @@ def _read_fixed(profiles: Sequence[Profile], peak: float) -> Interval[float] | N
     for profile in profiles:
         seen = profile.environment.gpu_memory
         if seen and seen.weights_bytes is not None:
-            value = low = float(seen.weights_bytes + (seen.gradients_bytes or 0) + (seen.optimizer_bytes or 0))
+            low = float(seen.weights_bytes + (seen.optimizer_bytes or 0))
+            value = low + (seen.gradients_bytes or 0)
         elif profile.setup.parameters is not None:
             value = float(profile.setup.parameters * BYTES_PER_PARAMETER)
             low = float(profile.setup.parameters * LEAST_BYTES_PER_PARAMETER)
         else:
             continue
-        if value < peak:
-            return Interval(value, low, value + HIDDEN_FIXED * (peak - value))
+        if low < peak:
+            return bound_fixed(value, low, peak)
     return None
+
+
+def bound_fixed(value: float, low: float, peak: float) -> Interval[float]:
+    """The part of ``peak`` that does not depend on the batch size: ``value``, or ``low`` if not all gradients are kept.
+
+    A compiled step applies and frees a gradient before it computes the next one, so its peak may be below ``value``.
+    """
+    return Interval(value, low, value + HIDDEN_FIXED * (peak - value)) if value < peak else Interval(low, low, peak)
 
 
 def _limit_share(profiles: Iterable[Profile]) -> float | None:

@@ -11,6 +11,8 @@ from fits import BACKEND, make_data, make_model
 
 import vmselect as vs
 from vmselect.probe import environment
+from vmselect.probe.sampling import Observation
+from vmselect.records.usage import Summary, Usage
 
 
 @pytest.fixture
@@ -68,6 +70,21 @@ def test_a_peak_of_an_earlier_training_is_not_that_of_this_one(counter):
     profiles, _ = train(counter, 700_000, 500_000, 900_000)
     peaks = [profile.environment.peak_gpu_memory_bytes for profile in profiles]
     assert peaks == [700_000, None, 900_000]
+
+
+def test_the_driver_is_asked_if_the_framework_has_no_counter(monkeypatch):
+    def used(maximum):
+        return {"gpu1_memory_used_bytes": Summary(count=2, seconds=1, mean=1, maximum=maximum, p50=1, p95=1)}
+
+    sampled = Usage(interval_seconds=1, phases={"first_step": used(4096.0), "steady_steps": used(2048.0)})
+    monkeypatch.setattr(environment, "count_framework_gpus", lambda *_: 1)
+    monkeypatch.setattr(environment, "read_gpu_memory", lambda *_: None)
+    monkeypatch.setattr(Observation, "usage", sampled)
+    probe = vs.IterationProbe(steps=5, validations=0, verbose=0)
+    make_model().fit(*make_data(12), epochs=1, verbose=0, callbacks=[probe])
+    seen = probe.profile.environment
+    assert (seen.peak_gpu_memory_bytes, seen.gpu_memory.source) == (4096, "nvml")
+    assert vs.Profile.model_validate_json(probe.profile.to_json()) == probe.profile
 
 
 def test_without_a_gpu_nothing_is_recorded():

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.benchmarks.gpu_memory import score
 from tests.support.profiles import make_gpu_profile
 from vmselect.gpu_memory import GIB, MemoryModel, examples_per_gpu, fit_memory
 from vmselect.records import Profile
@@ -39,6 +40,19 @@ def test_one_size_keeps_weights_gradients_and_optimizer() -> None:
     assert model.peak(16).high / GIB == pytest.approx(1.05 * (1.5 + 1.5 / 2))
     assert model.peak(64).low / GIB == pytest.approx(1.5 + 2 * 1.5)
     assert model.usable_bytes(16 * GIB) == 12 * GIB
+
+
+def test_gradients_that_are_not_kept() -> None:
+    recorded = {"source": "jax", "weights_bytes": GIB, "gradients_bytes": GIB, "optimizer_bytes": 2 * GIB}
+    kept = fit_memory([make_gpu_profile(32, 5.0, environment={"gpu_memory": recorded})])
+    assert gib(kept, 64) == pytest.approx(6.0)
+    assert kept is not None
+    assert kept.peak(64).high / GIB == pytest.approx(1.05 * 7.0)
+    freed = fit_memory([make_gpu_profile(32, 3.5, environment={"gpu_memory": recorded})])
+    assert gib(freed, 64) == pytest.approx(4.0)
+    assert freed is not None
+    assert freed.peak(64).low == 3.5 * GIB  # perhaps nothing grows
+    assert fit_memory([make_gpu_profile(32, 2.5, environment={"gpu_memory": recorded})]).fixed is None  # type: ignore[union-attr]
 
 
 def test_an_unknown_optimizer_widens_the_interval() -> None:
@@ -122,3 +136,12 @@ def test_a_larger_gpu_never_fits_less(seen: dict[int, float], parameters: int | 
         if size:
             assert model.peak(size).high <= memory * GIB
             assert not model.grows or model.peak(size + 1).high > memory * GIB * (1 - 1e-9) or size >= 2**39
+
+
+def test_the_benchmark_scores_sizes_that_were_not_probed() -> None:
+    # Planned bytes of a convolutional network in MiB; weights, gradients and optimizer take 7.4.
+    planned = {8: 22.6, 16: 37.9, 32: 68.4, 64: 129.4, 128: 251.4}
+    for probed in ([8], [32], [8, 16]):
+        rows = score((7.4, 5.9), planned, probed)
+        assert [size for size, _, _ in rows] == [size for size in planned if size not in probed]
+        assert all(abs(error) < 0.02 and inside for _, error, inside in rows)

@@ -59,8 +59,8 @@ class Gpu(Facts):
 class GpuMemory(Facts):
     """Details of the peak GPU memory of a training: what counted it, and what does not depend on the batch size."""
 
-    source: Literal["torch", "jax", "tensorflow", "nvml"]
-    """Framework whose counter was read, or ``nvml``: the driver's samples, which include other programs."""
+    source: Text
+    """``torch``, ``jax`` or ``tensorflow``, whose counter was read; or ``nvml``, samples with other programs."""
     reserved_bytes: Count | None = None
     """Peak memory that the allocator of torch held, with unused parts."""
     limit_bytes: Count | None = None

@@ -1,0 +1,143 @@
+"""How well the memory of a training step is estimated at batch sizes that were not probed.
+
+XLA plans the buffers of a compiled training step, and says how many bytes it needs. The plan of a CPU lacks the
+workspaces of a GPU's libraries, but has the same weights, gradients, optimizer variables and activations. The models
+are compiled at several batch sizes, not run. Each is then estimated from one or two of them::
+
+    python tests/benchmarks/gpu_memory.py
+    python tests/benchmarks/gpu_memory.py --models mlp --sizes 8,16,32
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import math
+import os
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from vmselect.gpu_memory import MemoryModel, bound_fixed
+
+SIZES = (8, 16, 32, 64, 128)
+
+
+def build_mlp(keras: Any) -> Any:
+    hidden = [keras.layers.Dense(1024, activation="relu") for _ in range(4)]
+    return keras.Sequential([keras.Input((784,)), *hidden, keras.layers.Dense(10)])
+
+
+def build_cnn(keras: Any) -> Any:
+    inputs = x = keras.Input((64, 64, 3))
+    for filters in (32, 64, 128):
+        x = keras.layers.Conv2D(filters, 3, strides=2, padding="same")(x)
+        for _ in range(2):
+            y = keras.layers.BatchNormalization()(x)
+            y = keras.layers.Conv2D(filters, 3, padding="same", activation="relu")(y)
+            x = keras.layers.Add()([x, y])
+    return keras.Model(inputs, keras.layers.Dense(10)(keras.layers.GlobalAveragePooling2D()(x)))
+
+
+def build_transformer(keras: Any) -> Any:
+    inputs = keras.Input((64,), dtype="int32")
+    x = keras.layers.Embedding(8000, 128)(inputs)
+    for _ in range(3):
+        y = keras.layers.LayerNormalization()(x)
+        x = keras.layers.Add()([x, keras.layers.MultiHeadAttention(4, 32)(y, y)])
+        y = keras.layers.Dense(512, activation="gelu")(keras.layers.LayerNormalization()(x))
+        x = keras.layers.Add()([x, keras.layers.Dense(128)(y)])
+    return keras.Model(inputs, keras.layers.Dense(10)(keras.layers.GlobalAveragePooling1D()(x)))
+
+
+def build_lstm(keras: Any) -> Any:
+    inputs = keras.Input((64, 32))
+    x = keras.layers.LSTM(128, return_sequences=True)(inputs)
+    return keras.Model(inputs, keras.layers.Dense(10)(keras.layers.LSTM(128)(x)))
+
+
+MODELS: Mapping[str, Callable[[Any], Any]] = {
+    "mlp": build_mlp, "cnn": build_cnn, "transformer": build_transformer, "lstm": build_lstm,
+}  # fmt: skip
+
+
+Fixed = tuple[float, float]
+"""Bytes of weights, gradients and optimizer variables of a model, and those without gradients."""
+
+
+def measure(name: str, sizes: Sequence[int]) -> tuple[Fixed, dict[int, float]]:
+    """The fixed part of a model trained with Adam, and planned bytes of a step by batch size."""
+    os.environ.setdefault("KERAS_BACKEND", "jax")
+    import jax
+    import keras
+
+    model = MODELS[name](keras)
+    loss, optimizer = keras.losses.SparseCategoricalCrossentropy(from_logits=True), keras.optimizers.Adam()
+    optimizer.build(model.trainable_variables)
+
+    def step(trained: Any, other: Any, slots: Any, x: Any, y: Any) -> Any:
+        def objective(weights: Any) -> Any:
+            outputs, _ = model.stateless_call(weights, other, x, training=True)
+            return loss(y, outputs)
+
+        value, gradients = jax.value_and_grad(objective)(trained)
+        return value, *optimizer.stateless_apply(slots, gradients, trained)
+
+    def shapes(variables: Any) -> Any:
+        return [jax.ShapeDtypeStruct(one.shape, one.dtype) for one in variables]
+
+    state = [shapes(v) for v in (model.trainable_variables, model.non_trainable_variables, optimizer.variables)]
+    trained, other, slots = (sum(4.0 * one.size for one in part) for part in state)
+    planned = {}
+    for size in sizes:
+        x = jax.ShapeDtypeStruct((size, *model.input_shape[1:]), model.inputs[0].dtype)
+        y = jax.ShapeDtypeStruct((size,), "int32")
+        plan = jax.jit(step, donate_argnums=(0, 2)).lower(*state, x, y).compile().memory_analysis()
+        used = plan.temp_size_in_bytes + plan.argument_size_in_bytes + plan.output_size_in_bytes
+        planned[size] = float(used - plan.alias_size_in_bytes)
+    return (2 * trained + other + slots, trained + other + slots), planned
+
+
+def score(fixed: Fixed, planned: Mapping[int, float], probed: Sequence[int]) -> list[tuple[int, float, bool]]:
+    """Batch size, relative error of the estimate and whether its interval contains the plan, where not ``probed``."""
+    peaks = tuple((size, planned[size]) for size in sorted(probed))
+    model = MemoryModel(peaks=peaks, fixed=bound_fixed(*fixed, peaks[0][1]) if len(peaks) == 1 else None)
+    found = []
+    for size in sorted(set(planned) - set(probed)):
+        peak = model.peak(size)
+        if math.isnan(peak.value):
+            continue  # the probed peaks do not grow
+        found.append((size, peak.value / planned[size] - 1, bool(peak.contains(planned[size]))))
+    return found
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--models", default=",".join(MODELS))
+    parser.add_argument("--sizes", default=",".join(map(str, SIZES)))
+    options = parser.parse_args(arguments)
+    sizes = [int(size) for size in options.sizes.split(",")]
+    results: dict[str, list[tuple[int, float, bool]]] = {"one size": [], "two sizes": []}
+    for name in options.models.split(","):
+        fixed, planned = measure(name, sizes)
+        print(
+            f"{name}: fixed {fixed[0] / 2**20:.1f} MiB; "
+            + ", ".join(f"{s}: {b / 2**20:.1f}" for s, b in planned.items())
+        )
+        for size in sizes:
+            results["one size"] += score(fixed, planned, [size])
+        for pair in itertools.pairwise(sizes):
+            results["two sizes"] += score(fixed, planned, pair)
+    for kind, rows in results.items():
+        if not rows:
+            print(f"{kind}: no estimates")
+            continue
+        errors = [abs(error) for _, error, _ in rows]
+        inside = statistics.fmean(contained for _, _, contained in rows)
+        low = min(error for _, error, _ in rows)
+        print(f"{kind}: {len(rows)} estimates, mean error {statistics.fmean(errors):.1%}, largest {max(errors):.1%}, "
+              f"lowest {low:.1%}, interval contains {inside:.0%}")  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()
