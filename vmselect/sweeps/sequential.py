@@ -140,12 +140,12 @@ class Sequential:
         self, work: Key, settings: Mapping[Key, Sequence[Trial]], waiting: Mapping[Key, Sequence[Trial]], state: State
     ) -> tuple[list[tuple[Order, Trial]], list[tuple[Trial, str]]]:
         """The waiting trials of a group with their order, and those to skip with the reason."""
-        running = ("starting", "running")
-        pending = [
+        running = {
             setting
             for setting, several in settings.items()
-            if setting in waiting or any(state.status_of(trial.id) in running for trial in several)
-        ]
+            if any(state.status_of(trial.id) in ("starting", "running") for trial in several)
+        }
+        pending = [setting for setting in settings if setting in waiting or setting in running]
         found = self._compare(work, settings, pending, state)
         probes: dict[int, PossibleProbe] = {}
         if found:
@@ -163,18 +163,19 @@ class Sequential:
         for setting, several in waiting.items():
             at = found.position.get(setting) if found else None
             if found is None or at is None:
-                kept += [((ANYWAY, self._prior(trial)), trial) for trial in several]
-                continue
-            if stop and at not in tied and not (unknown and found.is_measured(at)):
+                first: Order = (ANYWAY, self._prior(several[0]))
+                later: Order = (REPEATED, 0.0)
+            elif stop and at not in tied and not (unknown and found.is_measured(at)):
                 skipped += [(trial, self._explain(found, at, probes)) for trial in several]
                 continue
-            later = (REPEATED, -found.chance(at))
-            first: Order = later
-            if enough and not stop and at == found.best:  # the choice itself has to be measured
-                first = (PREDICTED, -math.inf)
-            elif at in probes:
-                first = (PREDICTED, -probes[at].gain_per_usd)
-            kept += [(first if number == 0 else later, trial) for number, trial in enumerate(several)]
+            else:
+                first = later = (REPEATED, -found.chance(at))
+                if enough and not stop and at == found.best:  # the choice itself has to be measured
+                    first = (PREDICTED, -math.inf)
+                elif at in probes:
+                    first = (PREDICTED, -probes[at].gain_per_usd)
+            orders = [later if setting in running else first, *[later] * (len(several) - 1)]
+            kept += zip(orders, several, strict=True)
         return kept, skipped
 
     def _is_enough(self, found: Comparison, probes: Collection[PossibleProbe]) -> bool:

@@ -20,6 +20,7 @@ from vmselect.sweeps import run as session
 from vmselect.sweeps.journal import read_journal
 from vmselect.sweeps.plan import Trial
 from vmselect.sweeps.run import status_rows
+from vmselect.sweeps.sequential import Sequential
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "support"))
 from sweep_runners import SimulatedRunner, priced_catalog, profile_trial
@@ -169,6 +170,28 @@ def test_tied_trials_are_repeated_three_times(tmp_path, sweep_with) -> None:
     assert state.added["003"]["like"] in ("001", "002")
     again, after = sweep_with(TIED, catalog=catalog, noise=0.02)
     assert (len(again.records), after.order) == (8, [])
+
+
+def test_skipping_an_added_repetition_saves_nothing(sweep_with, monkeypatch) -> None:
+    """The cost of the plan does not include it."""
+
+    def skip_added(self, queue, trials, state) -> tuple[list[Trial], list[tuple[Trial, str]]]:
+        added = [trial for trial in queue if trial.id in state.added]
+        return [trial for trial in queue if trial not in added], [(trial, "untied") for trial in added]
+
+    monkeypatch.setattr(Sequential, "arrange", skip_added)
+    result, _ = sweep_with(TIED, catalog=priced_catalog(EQUAL_PRICES), noise=0.02)
+    assert result.added
+    assert {one.id for one in result.skipped} == {trial.id for trial in result.added}
+    assert (result.saved_usd, result.saved_worst_usd) == (0, 0)
+
+
+def test_trials_that_run_at_the_same_time_are_on_different_machines(sweep_with) -> None:
+    plan = {"factors": {"instance_type": ["g5.xlarge", "g4dn.xlarge", "g6.xlarge"]}, "repetitions": 3}
+    _, runner = sweep_with({"g4dn.xlarge": 0.4, "g6.xlarge": 0.2, "g5.xlarge": 0.1}, plan=plan, parallel=2)
+    types = {trial.id: trial.instance_type for trial in vs.Plan("python -c pass", stand_ins=True, **plan).trials}
+    first, second = (types[name] for name in runner.order[:2])
+    assert first != second
 
 
 def test_repetitions_stay_within_the_budget(sweep_with, monkeypatch) -> None:
