@@ -79,6 +79,7 @@ def targets() -> list[Target]:
     catalog = prices.Catalog.embedded("2021-02-28").with_offers(
         [{"provider": "aws", "instance_type": "g4dn.xlarge", "region": "us-east-1", "usd_per_hour": 0.5}]
     )
+    watched = vs.Profile.from_times(instance_type="g4dn.xlarge", batch_size=64, epochs=10, total_seconds=320.0)
     ranking = vs.rank(more, epochs=10, catalog=catalog, batch_size="all")
     estimate = vs.estimate(profile, epochs=10)
     profile.save("a.json")
@@ -130,7 +131,8 @@ def targets() -> list[Target]:
         Target("compare_prices", prices.compare_prices, {"old": catalog, "new": catalog}),
         Target("describe_age", prices.describe_age, {"dates": ["2026-08-22"]}),
         Target("provider_terms", prices.provider_terms, {"provider": "aws"}),
-        Target("Ranking.against", ranking.against, {"instance_type": "g4dn.xlarge"}),
+        Target("Ranking.against", ranking.against, {"watched": watched}),
+        Target("Ranking.relative_to", ranking.relative_to, {"instance_type": "g4dn.xlarge"}),
         Target("Ranking.chart", ranking.chart, {}),
         Target("Ranking.crossovers", ranking.crossovers),
         Target("Ranking.relative", ranking.relative),

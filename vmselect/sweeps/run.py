@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from vmselect import __version__
 from vmselect._checks import check_count, check_flag, check_name, check_number, check_path, list_items, maybe, show
-from vmselect._files import has_file
+from vmselect._files import has_file, writing
 from vmselect.errors import ArgumentError, SweepError
 from vmselect.findings import Finding
 from vmselect.records import Profile, Record, load_records
@@ -338,7 +338,8 @@ def opened(
         make_runner(plan, "new", folder, locations).check(plan.trials)
         Budget(plan, prices, limit).check(State(folder), [trial.id for trial in plan.trials])
     journal = Journal(folder)
-    missing = [one for one in (folder, *folder.parents) if not one.exists()]
+    with writing(folder, error=SweepError):  # the path may be too long
+        missing = [one for one in (folder, *folder.parents) if not one.exists()]
     with journal.opened():
         state = read_state(folder)
         if not state.about and state.attempts:  # its line is damaged, and its trials can still be stopped
