@@ -152,6 +152,8 @@ START = Constants(
     architecture=0.2, model_family=0.1, model_gpu=0.1, work_gpu=0.1,
 )  # fmt: skip
 """Centers of the priors of a fit."""
+WIDER = {"shared_slopes": 2.0, "gpu": 1.5, "architecture": 1.25}
+"""Factors of fitted deviations that all models of a source share: few sources and GPUs underestimate them."""
 DEVIATIONS = ("shared_slopes", "work_share", "gpu", "architecture", "model_family", "model_gpu", "work_gpu")
 
 
@@ -167,7 +169,10 @@ def _as_constants(vector: np.ndarray) -> Constants:
 
 
 def fit_constants(sources: Sequence[Source], *, iterations: int = 20) -> Constants:
-    """Constants with the highest posterior density, given up to three works without short steps of each model."""
+    """Constants with the highest posterior density, given up to three works without short steps of each model.
+
+    Deviations that all models share are multiplied by :data:`WIDER`.
+    """
     data = []
     for source in sources:
         points = [
@@ -196,7 +201,8 @@ def fit_constants(sources: Sequence[Source], *, iterations: int = 20) -> Constan
         return total
 
     best = minimize(cost, center, method="L-BFGS-B", options={"maxiter": iterations})
-    return _as_constants(best.x)
+    fitted = _as_constants(best.x)
+    return replace(fitted, **{name: factor * getattr(fitted, name) for name, factor in WIDER.items()})
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -284,6 +284,25 @@ def test_fits_its_window_in_light_and_dark(page: Any, width: int) -> None:
         page.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
 
 
+@pytest.mark.parametrize("machines", [None, ["g5.xlarge", "g6.xlarge"]])
+def test_machines_that_were_never_probed_are_hollow(browser: Any, tmp_path: Path, machines: list[str] | None) -> None:
+    probed = vs.Profile.from_times(
+        instance_type="g4dn.xlarge", batch_size=64, steps_per_epoch=100, iteration_seconds=[0.2] * 9
+    )
+    open_page(browser, tmp_path / "r.html", render_page(vs.rank(probed, epochs=10, machines=machines)))
+    fill = "return [...document.querySelectorAll(arguments[0])].map((e) => getComputedStyle(e).fill)"
+    hollow = browser.execute_script(fill, "#time-cost .point.predicted circle:not(.reach)")
+    filled = browser.execute_script(fill, "#time-cost .point:not(.predicted) circle:not(.reach)")
+    assert len(hollow) == len(machines or [])
+    assert len(filled) == 1
+    paper = browser.execute_script("return getComputedStyle(document.body).backgroundColor")
+    assert set(hollow) <= {paper}
+    assert paper not in filled
+    legend = [item.text for item in browser.find_elements(By.CSS_SELECTOR, "#time-cost .legend li")]
+    assert ("never probed" in legend) is bool(machines)
+    assert complaints(browser) == []
+
+
 @pytest.mark.parametrize("count", [1, 2])
 def test_one_candidate_and_identical_ones(browser: Any, tmp_path: Path, count: int) -> None:
     times = {"first_epoch_seconds": 20, "later_epoch_seconds": 10}

@@ -6,7 +6,7 @@ Each chart has two functions: ``*_points`` returns its numbers, ``*_chart`` draw
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -42,6 +42,7 @@ MAX_LABELS = 12
 MAX_EPOCH_LINES = MAX_BATCH_LINES = len(SERIES)
 MAX_BARS = 12
 TIME_TITLE, COST_TITLE = "Hours of training", "Cost in USD"
+PROBED, NEVER_PROBED = "probed", "never probed"
 SIDES = (("left", 7, -10), ("left", 7, 11), ("left", 9, 0), ("right", -9, 0), ("right", -7, -10), ("right", -7, 11))
 """Possible positions of a label relative to its point: alignment and offset in pixels, best first."""
 
@@ -68,19 +69,20 @@ Value = Literal["time", "cost"]
 def time_cost_points(ranking: Ranking, *, most: int = MAX_POINTS) -> pd.DataFrame:
     """A row per candidate at the number of epochs that determines the ranking, best first: hours and USD.
 
-    ``kind`` is ``best``, ``Pareto front`` or ``other``.
+    ``kind`` is ``best``, ``Pareto front`` or ``other``; ``basis`` is ``probed`` or ``never probed``.
     """
     rows = deciding_rows(ranking, most=most)
     kinds = ["best" if row.rank == 1 else "Pareto front" if row.pareto else "other" for _, row in rows]
     return _points(rows, "usd_per_hour").assign(kind=kinds)
 
 
-def _points(rows: Iterable[tuple[str, Row]], *more: str) -> pd.DataFrame:
-    """Label, rank, hours and USD with intervals of each row, and the fields ``more``."""
+def _points(rows: Sequence[tuple[str, Row]], *more: str) -> pd.DataFrame:
+    """Label, rank, hours and USD with intervals and basis of each row, and the fields ``more``."""
     fields = ["rank", "seconds", "seconds_low", "seconds_high", "cost_usd", "cost_low", "cost_high", *more]
     values = [[label, *(getattr(row, field) for field in fields)] for label, row in rows]
     frame = pd.DataFrame(values, columns=["machine", *fields])
     frame[["seconds", "seconds_low", "seconds_high"]] /= SECONDS_PER_HOUR
+    frame["basis"] = [NEVER_PROBED if row.basis == "predicted" else PROBED for _, row in rows]
     return frame.rename(columns=lambda name: name.replace("seconds", "hours"))
 
 
@@ -95,14 +97,15 @@ def time_cost_chart(ranking: Ranking) -> Any:
     axis = alt.Axis(tickCount=6)
     x = alt.X("hours:Q", title=TIME_TITLE, scale=scale, axis=axis)
     y = alt.Y("cost_usd:Q", title=COST_TITLE, scale=scale, axis=axis)
-    base = alt.Chart(data).encode(color=color_by("kind", kinds, title=None, legend=alt.Legend(symbolOpacity=1)))
+    color = color_by("kind", kinds, title=None, legend=alt.Legend(symbolOpacity=1))
+    base = alt.Chart(data).encode(color=color)
     front = alt.Chart(data[data["kind"] != "other"]).mark_line(strokeDash=[2, 4], color=ACCENT)
-    tooltip = ["machine:N", "rank:Q", "hours:Q", "cost_usd:Q", "usd_per_hour:Q"]
+    tooltip = ["machine:N", "rank:Q", "hours:Q", "cost_usd:Q", "usd_per_hour:Q", "basis:N"]
     layers = [
         front.encode(x=x, y=y, order="hours:Q"),
         base.mark_rule(opacity=0.5).encode(x=alt.X("hours_low:Q", title=TIME_TITLE), x2="hours_high:Q", y=y),
         base.mark_rule(opacity=0.5).encode(x=x, y=alt.Y("cost_low:Q", title=COST_TITLE), y2="cost_high:Q"),
-        base.mark_circle(size=80, opacity=1).encode(x=x, y=y, tooltip=tooltip),
+        *_marks(data, size=80, tooltip=tooltip, x=x, y=y, color=color),
     ]
     named = data.head(MAX_LABELS)
     most = (data["hours_high"].max(), data["cost_high"].max())
@@ -114,6 +117,20 @@ def time_cost_chart(ranking: Ranking) -> Any:
     count = ranking.settings.decide_at
     epochs = count_epochs(count) if count else "epochs from the convergence study"
     return themed(alt.layer(*layers), title=f"Time against cost, {epochs}")
+
+
+def _marks(data: pd.DataFrame, *, size: int, tooltip: list[str], **encoding: Any) -> list[Any]:
+    """Layers with circles: filled, or hollow for machines that were never probed, with a legend."""
+    alt = altair()
+    hollow = data["basis"] == NEVER_PROBED
+    filled = alt.Chart(data[~hollow]).mark_circle(size=size, opacity=1).encode(tooltip=tooltip, **encoding)
+    if not hollow.any():
+        return [filled]
+    scale = alt.Scale(domain=[PROBED, NEVER_PROBED], range=[PLAIN, "white"])
+    legend = alt.Legend(symbolType="circle", symbolStrokeColor=PLAIN, symbolOpacity=1)
+    rings = alt.Chart(data[hollow]).mark_point(size=size, opacity=1, strokeWidth=2)
+    fill = alt.Fill("basis:N", title=None, scale=scale, legend=legend)
+    return [filled, rings.encode(fill=fill, tooltip=tooltip, **encoding)]
 
 
 def choose_sides(
@@ -304,10 +321,11 @@ def batch_time_chart(ranking: Ranking) -> Any:
     require_some(ranking, data)
     x, color = _batch_axis(data), _color(data)
     lines = alt.Chart(data).encode(x=x, color=color)
-    tooltip = ["machine:N", "batch_size:Q", "epochs:Q", "hours:Q", "cost_usd:Q"]
+    tooltip = ["machine:N", "batch_size:Q", "epochs:Q", "hours:Q", "cost_usd:Q", "basis:N"]
     layers = [
         lines.mark_rule(opacity=0.5).encode(y=alt.Y("hours_low:Q", title=TIME_TITLE), y2="hours_high:Q"),
-        lines.mark_line(point=True).encode(y=alt.Y("hours:Q", title=TIME_TITLE), tooltip=tooltip),
+        lines.mark_line().encode(y=alt.Y("hours:Q", title=TIME_TITLE)),
+        *_marks(data, size=40, tooltip=tooltip, x=x, y=alt.Y("hours:Q", title=TIME_TITLE), color=color),
     ]
     return themed(alt.layer(*layers), title="Training time against batch size")
 
@@ -321,10 +339,10 @@ def cost_time_chart(ranking: Ranking) -> Any:
     x = alt.X("hours:Q", title=TIME_TITLE, scale=zero)
     y = alt.Y("cost_usd:Q", title=COST_TITLE, scale=zero)
     base = alt.Chart(data).encode(x=x, y=y)
-    tooltip = ["machine:N", "batch_size:Q", "epochs:Q", "hours:Q", "cost_usd:Q"]
+    tooltip = ["machine:N", "batch_size:Q", "epochs:Q", "hours:Q", "cost_usd:Q", "basis:N"]
     layers = [
         base.mark_line(opacity=0.4).encode(color=_color(data), order="batch_size:Q"),
-        base.mark_circle(size=70, opacity=1).encode(color=_color(data), tooltip=tooltip),
+        *_marks(data, size=70, tooltip=tooltip, x=x, y=y, color=_color(data)),
         base.mark_text(dy=-10, color="#1b1f24").encode(text="batch_size:N"),
     ]
     return themed(alt.layer(*layers), title="Cost against time; the numbers are batch sizes")

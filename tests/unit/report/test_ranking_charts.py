@@ -80,6 +80,22 @@ def test_time_cost_points_are_the_rows() -> None:
     assert len(time_cost_points(ranking, most=1)) == 1
 
 
+def test_machines_that_were_never_probed_are_hollow() -> None:
+    steps = {"batch_size": 64, "steps_per_epoch": 100, "first_iteration_seconds": 2.0, "init_seconds": 20.0}
+    probed = vs.Profile.from_times(instance_type="g4dn.xlarge", iteration_seconds=[0.2] * 9, **steps)
+    ranking = vs.rank(probed, epochs=10, machines=["g5.xlarge"])
+    assert time_cost_points(ranking).set_index("machine")["basis"].to_dict() == {
+        "g4dn.xlarge": "probed",
+        "g5.xlarge": "never probed",
+    }
+    for kind in ("time-cost", "batch-time", "cost-time"):
+        fills = [layer["encoding"].get("fill") for layer in chart(ranking, kind).to_dict()["layer"]]
+        (shown,) = [fill["scale"] for fill in fills if fill]
+        assert dict(zip(shown["domain"], shown["range"], strict=True))["never probed"] == "white"
+        measured = chart(vs.rank(probed, epochs=10), kind).to_dict()["layer"]
+        assert not any("fill" in layer["encoding"] for layer in measured)
+
+
 @pytest.mark.parametrize("value", ["time", "cost"])
 def test_epochs_points_are_estimates_at_each_count(value: Any) -> None:
     ranking = make_ranking()

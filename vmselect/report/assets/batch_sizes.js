@@ -18,7 +18,13 @@ SECTIONS.splice(1, 0, {
       const lines = ([value, low, high]) => series.map(({ instance_type, rows }) => ({
         name: instance_type,
         slot: slotOf(instance_type),
-        points: rows.map((row) => ({ x: row.candidate.batch_size, y: row[value], low: row[low], high: row[high] })),
+        points: rows.map((row) => ({
+          x: row.candidate.batch_size,
+          y: row[value],
+          low: row[low],
+          high: row[high],
+          predicted: row.candidate.basis === "predicted",
+        })),
       }));
       const known = (field) => [{ name: "", slot: 0, points: sizes.filter((size) => size[field] !== null).map((size) => ({
         x: size.batch_size,
@@ -62,7 +68,8 @@ function showBatches({ title, chart, box }, caption, unit, lines, required) {
   for (const { name: machine, points: some } of lines) {
     for (const point of some) {
       const value = `${format(point.y)} at batch ${formatCount(point.x)}`;
-      point.text = () => [machine || caption, value, formatRange(point.low, point.high, format)].filter(Boolean);
+      const basis = point.predicted ? "never probed" : "";
+      point.text = () => [machine || caption, value, formatRange(point.low, point.high, format), basis].filter(Boolean);
     }
   }
   if (points.length) drawBatches(chart, { caption, unit, lines, points, required });

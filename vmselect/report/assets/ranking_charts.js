@@ -15,6 +15,7 @@ function describe(row) {
     `${formatSeconds(row.seconds)} (${formatSeconds(row.seconds_low)} – ${formatSeconds(row.seconds_high)})`,
     `${formatUsd(row.cost_usd)} (${formatUsd(row.cost_low)} – ${formatUsd(row.cost_high)})`,
     `${formatUsd(row.candidate.usd_per_hour)} per hour · rank ${row.rank}`,
+    ...(row.candidate.basis === "predicted" ? ["never probed"] : []),
   ];
 }
 
@@ -57,7 +58,8 @@ function drawTimeCost(host, rows, settings) {
     );
     const radius = kind === "best" ? 7 : 5;
     const reach = s("circle", { cx, cy, r: 13, class: "reach" });
-    const mark = s("g", { class: `point ${kind}` }, whiskers, s("circle", { cx, cy, r: radius }), reach);
+    const predicted = row.candidate.basis === "predicted" ? " predicted" : "";
+    const mark = s("g", { class: `point ${kind}${predicted}` }, whiskers, s("circle", { cx, cy, r: radius }), reach);
     svg.append(tooltip.attach(mark, () => describe(row)));
     labels.avoid(cx, cy, radius);
     labels.spare(x.scale(row.seconds_low), x.scale(row.seconds_high), cy, cy);

@@ -25,10 +25,15 @@ const SECTIONS = [
       "candidate beats in both time and cost. Bars are intervals.",
     build(host) {
       const chart = chartHost(host);
+      const legend = h("ul", { class: "legend", "aria-label": "Kinds of candidates" });
       const note = h("p", { class: "lede" });
-      host.append(note);
+      host.append(legend, note);
       return (view) => {
         if (!someOf(host, view.rows)) return;
+        const predicted = view.rows.some((row) => row.candidate.basis === "predicted");
+        const kinds = [["best", "best"], ["pareto", "Pareto front"], ["plain", "other"], ["predicted", "never probed"]];
+        const listed = kinds.filter(([kind]) => predicted || kind !== "predicted");
+        replace(legend, listed.map(([kind, text]) => h("li", null, h("i", { class: `round ${kind}` }), text)));
         const drawn = drawTimeCost(chart, view.rows, view.settings);
         const total = view.rows.length;
         note.textContent = drawn < total ? `Shown: the best ${formatCount(drawn)} of ${formatCount(total)} candidates.` : "";
