@@ -121,7 +121,7 @@ class Backup:
         self.folder = folder
         home = os.path.expanduser("~")
         caches = [os.environ.get("XDG_CACHE_HOME"), *(os.path.join(home, name) for name in _CACHES)]
-        given = [os.path.realpath(one) for one in (*unprotected, *filter(None, caches), folder)]
+        given = [os.path.realpath(one) for one in (*unprotected, *filter(None, caches), folder.parent)]
         self._unprotected = tuple(f"{one}/" for one in (*_SYSTEM, *given))
         self._entries: dict[str, Entry] = {}
         self._nodes: dict[tuple[int, int], Entry] = {}
@@ -129,6 +129,7 @@ class Backup:
         self._places: dict[str, str] = {}
         self._journal = os.open(folder / JOURNAL, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
         self._late = False
+        self._many = False
 
     # -- events, reported before they happen ---------------------------------------------------------------------------
 
@@ -201,26 +202,31 @@ class Backup:
             self._note_new(target, by="link")
 
     def will_run(self, folder: str, *, budget: int = LARGE_BYTES, most: int = 20_000) -> None:
-        """The script will start a program, whose changes are not reported. Back up all files in ``folder``.
+        """The script will start a program, whose changes are not reported. Back up everything in ``folder``.
 
         Files are copied, smallest first, while their total size is at most ``budget``; of others a link is kept, which
-        helps if they are removed or replaced.
+        helps if they are removed or replaced. At most about ``most`` paths are backed up.
         """
         found = []
         for place, folders, files in os.walk(folder):
             folders[:] = [name for name in folders if not self._is_unprotected(os.path.join(place, name))]
-            for name in files:
-                path = os.path.join(place, name)
+            for path in (os.path.join(place, name) for name in (*folders, *files)):
                 now = _stat(path)
-                if now is not None and stat.S_ISREG(now.st_mode) and not self._is_unprotected(path):
-                    found.append((now.st_size, path))
+                if now is not None and not self._is_unprotected(path):
+                    found.append((now.st_size if stat.S_ISREG(now.st_mode) else -1, path))
             if len(found) > most:
                 break
-        for size, path in sorted(found):
-            self.will_remove(path)
-            budget -= size
-            if budget >= 0:
-                self.will_write(path)
+        self._write({"ran": folder}, lasting=False)
+        self._many = True
+        try:
+            for size, path in sorted(found):
+                self.will_remove(path)
+                if 0 <= size <= budget:
+                    budget -= size
+                    self.will_write(path)
+        finally:
+            self._many = False
+            os.fdatasync(self._journal)
 
     # -- for the probed process ----------------------------------------------------------------------------------------
 
@@ -251,9 +257,11 @@ class Backup:
         known = self._entries.get(path)
         if known is None and not self._is_unprotected(path):
             self._add(Entry(path, "new", late=self._training_began(), by=by))
-        elif known is not None and known.kind == "new" and not known.late and self._training_began():
-            known.late = True  # written again
-            self._add(known)
+        elif known is not None and known.kind == "new":  # written again
+            late, by = known.late or self._training_began(), by or known.by
+            if (late, by) != (known.late, known.by):
+                known.late, known.by = late, by
+                self._add(known)
 
     def _training_began(self) -> bool:
         self._late = self._late or os.path.exists(os.path.join(self.folder, TRAINING))
@@ -319,7 +327,7 @@ class Backup:
 
     def _write(self, line: dict[str, Any], *, lasting: bool = True) -> None:
         os.write(self._journal, json.dumps(line).encode() + b"\n")
-        if lasting:
+        if lasting and not self._many:
             os.fdatasync(self._journal)
 
     def _place(self, path: str) -> str:
@@ -423,12 +431,18 @@ def settle(folder: Path) -> Settled:
     If a training was cut short, new files that the script wrote after its training had begun are removed. Otherwise
     new files stay, and new versions of existing files are moved to a new folder in the working folder of the script.
     """
-    first, entries, places = _read(folder / JOURNAL)
+    first, entries, places, ran = _read(folder / JOURNAL)
     done = Settled(journal=str(folder / JOURNAL))
     cut = (folder / CUT).exists()
     existing = [entry for entry in entries.values() if entry.kind != "new"]
     originals = {entry.node for entry in existing if entry.kind == "file"}
     versions = None if cut else _Versions(str(first.get("cwd") or os.getcwd()), originals)
+    for path in ran:
+        _find_new_names(path, entries, originals)
+    for entry in entries.values():
+        if entry.kind == "new" and not (cut and entry.late):
+            with suppress(OSError):
+                _separate(entry, originals)
     for entry in sorted(existing, key=lambda one: (one.kind != "folder", one.path)):
         try:
             if _restore(entry, versions):
@@ -547,10 +561,52 @@ def _clear(path: str, now: os.stat_result | None, versions: _Versions | None) ->
             os.unlink(path)
 
 
+def _find_new_names(folder: str, entries: dict[str, Entry], originals: set[tuple[int, int]]) -> None:
+    """Add new names in ``folder`` of existing files, by a program whose changes were not reported, to ``entries``."""
+    lost = {one.node for one in entries.values() if one.kind == "file" and not _is_at(one.path, one.node)}
+    own = tuple(f"{os.path.realpath(one)}/" for one in _state_folders())
+    for place, folders, files in os.walk(folder):
+        folders[:] = [name for name in folders if not name.startswith(FOLDER_PREFIX)]
+        if f"{place}/".startswith(own):
+            folders.clear()
+            continue
+        for path in (os.path.join(place, name) for name in files):
+            now = _stat(path)
+            if path not in entries and now is not None and now.st_nlink > 1 and _node(now) in originals:
+                entries[path] = Entry(path, "new", by="rename" if _node(now) in lost else "link")
+
+
+def _separate(entry: Entry, originals: set[tuple[int, int]]) -> None:
+    """Make a new name of an existing file a file of its own with the present content, before that is restored."""
+    now = _stat(entry.path)
+    if now is None or not stat.S_ISREG(now.st_mode) or _node(now) not in originals or entry.by == "rename":
+        return
+    if not _is_reached(entry.path):
+        return
+    fresh = f"{os.path.dirname(entry.path)}/.vmselect-{secrets.token_hex(8)}.part"
+    try:
+        _copy_content(entry.path, fresh)
+        shutil.copystat(entry.path, fresh)
+        os.replace(fresh, entry.path)
+    finally:
+        with suppress(FileNotFoundError):
+            os.unlink(fresh)
+
+
+def _is_at(path: str, node: tuple[int, int]) -> bool:
+    now = _stat(path)
+    return now is not None and _node(now) == node
+
+
+def _is_reached(path: str) -> bool:
+    """Whether no folder in ``path`` has been replaced by a link, which may lead to other files."""
+    return _locate(path) == path
+
+
 def _tidy(entry: Entry, originals: set[tuple[int, int]], *, cut: bool) -> bool:
     """Remove a new path that must not stay; return whether a file was removed."""
     now = _stat(entry.path)
-    if now is None:
+    if now is None or not _is_reached(entry.path):
         return False
     if stat.S_ISDIR(now.st_mode):
         if cut:
@@ -563,11 +619,14 @@ def _tidy(entry: Entry, originals: set[tuple[int, int]], *, cut: bool) -> bool:
     return not renamed
 
 
-def _read(journal: Path) -> tuple[dict[str, Any], dict[str, Entry], list[str]]:
-    """First line, entries by path, and backup folders of a ``journal``. An unfinished last line is skipped."""
+def _read(journal: Path) -> tuple[dict[str, Any], dict[str, Entry], list[str], list[str]]:
+    """First line, entries by path, backup folders, and folders in which programs ran.
+
+    An unfinished last line of the ``journal`` is skipped.
+    """
     first: dict[str, Any] = {}
     entries: dict[str, Entry] = {}
-    places = []
+    places, ran = [], []
     with open(journal, encoding="utf-8") as file:
         for text in file:
             try:
@@ -579,6 +638,8 @@ def _read(journal: Path) -> tuple[dict[str, Any], dict[str, Entry], list[str]]:
             if "folder" in line:
                 if os.path.basename(str(line["folder"])).startswith(FOLDER_PREFIX):
                     places.append(str(line["folder"]))
+            elif isinstance(line.get("ran"), str):
+                ran.append(line["ran"])
             elif "format" in line:
                 first = line
             elif isinstance(line.get("path"), str):
@@ -593,9 +654,10 @@ def _read(journal: Path) -> tuple[dict[str, Any], dict[str, Entry], list[str]]:
                     elif known.node == entry.node:
                         known.late |= entry.late
                         known.copy = known.copy or entry.copy
+                        known.by = entry.by or known.by
     if first.get("format") != 1:
         raise ValueError("not a journal of this version")
-    return first, entries, places
+    return first, entries, places, ran
 
 
 def _claim(journal: Path) -> int | None:
