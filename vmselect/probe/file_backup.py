@@ -128,6 +128,7 @@ class Backup:
         self._own: set[str] = set()
         self._places: dict[str, str] = {}
         self._journal = os.open(folder / JOURNAL, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self._began = os.fstat(self._journal).st_ctime
         self._late = False
         self._many = False
 
@@ -158,7 +159,9 @@ class Backup:
         if self._is_unprotected(path) or path in self._entries:
             return
         now = _stat(path)
-        if now is not None:
+        if now is not None and stat.S_ISSOCK(now.st_mode) and now.st_ctime >= self._began:
+            self._note_new(path)  # binding a socket is not reported
+        elif now is not None:
             with self._alone():
                 self._keep(path, now)
 

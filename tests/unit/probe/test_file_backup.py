@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import socket
 import stat
 import subprocess
 import sys
@@ -205,6 +206,18 @@ def test_unreported_changes_by_a_program_in_the_working_folder_are_undone(work):
     assert (work / "linked").read_text() == "content of bmore\n"
     assert not (work / "moved").exists()
     assert (Path(done.versions_folder) / "a").read_text() == "content of amore\n"
+
+
+def test_a_socket_of_the_script_is_not_restored(work):
+    folder, lock = file_backup.begin()
+    backup = Backup(folder)
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind("listener")
+    backup.will_remove(str(work / "listener"))
+    (work / "listener").unlink()
+    assert file_backup.settle(folder).restored == []
+    os.close(lock)
+    assert not (work / "listener").exists()
 
 
 def test_backups_in_the_working_folder_are_no_new_names(work, monkeypatch):
