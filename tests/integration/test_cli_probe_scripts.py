@@ -246,6 +246,22 @@ def test_an_unknown_or_a_selected_protection(tmp_path: Path, mechanism: str) -> 
     assert (tmp_path / "mine.txt").read_text() == "mine"
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="system calls are reported on Linux only")
+def test_a_probe_within_a_probe_leaves_the_protection_to_the_outer_one(tmp_path: Path) -> None:
+    (tmp_path / "inner.py").write_text("open('mine.txt', 'w').write('inner'); raise SystemExit(5)\n")
+    (tmp_path / "outer.py").write_text(
+        f"import subprocess\ncode = subprocess.run({[*CLI, 'probe', 'inner.py']!r}, timeout=100).returncode\n"
+        "open('mine.txt', 'a').write('outer'); raise SystemExit(code + 1)\n"
+    )
+    (tmp_path / "mine.txt").write_text("mine")
+    command = [*CLI, "probe", "outer.py"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path, timeout=200)
+    assert done.returncode == 6, done.stderr
+    assert (tmp_path / "mine.txt").read_text() == "mine"
+    (version,) = tmp_path.glob("vmselect-kept-*/mine.txt")
+    assert version.read_text() == "innerouter"
+
+
 def test_an_alarm_of_the_command_line_is_given(ran: Callable[[str], Ran]) -> None:
     folder, _ = ran("writing")
     assert (folder / "notice").read_text().startswith("The CPU has been more than 0% busy")

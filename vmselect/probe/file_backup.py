@@ -412,6 +412,18 @@ def begin() -> tuple[Path, int]:
     return folder, handle
 
 
+def is_in_use(folder: Path) -> bool:
+    """Whether a running probe on this machine holds the journal in ``folder``."""
+    with suppress(OSError, ValueError):
+        if fcntl is None or _read(folder / JOURNAL)[0].get("host") != socket.gethostname():
+            return False
+        handle = _claim(folder / JOURNAL)
+        if handle is None:
+            return True
+        os.close(handle)
+    return False
+
+
 def recover() -> list[Settled]:
     """Restore the files of all probes that were killed on this machine."""
     done = []

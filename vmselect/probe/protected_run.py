@@ -34,6 +34,9 @@ Mechanism = Literal["system-calls", "python-calls"]
 VARIABLE = "VMSELECT_PROTECTION"
 """Environment variable that selects a mechanism, instead of the first that works."""
 
+OUTER = "VMSELECT_PROTECTED_BY"
+"""Environment variable of processes that a probe protects by system calls: its process and the journal's folder."""
+
 CAUTION = {
     "system-calls": "Not covered: caches such as ~/.cache, and changes by services or other machines.",
     "python-calls": "Not covered: caches such as ~/.cache, files outside the working folder that other programs or "
@@ -57,8 +60,14 @@ def run_protected(
 
     ``say`` prints a line; unless ``verbose``, only problems are said. Returns in the child process. This process
     raises SystemExit with the child's exit code, or ends by its signal, after the child has ended and the files have
-    been restored.
+    been restored. If another probe started this process and protects its files, returns at once.
     """
+    outer = _find_outer()
+    if outer is not None:
+        file_protection.marks = outer
+        if verbose:
+            say("existing files are restored by the probe that started this one.")
+        return
     wanted = os.environ.get(VARIABLE, "").strip()
     if wanted not in ("", *CAUTION):
         raise ProbeError(f"{VARIABLE} must be {' or '.join(CAUTION)}, not {wanted!r}. Correct or remove the variable.")
@@ -82,6 +91,20 @@ def run_protected(
     raise ProbeError(
         f"The script cannot be watched by {wanted}. Remove {VARIABLE}, or pass --touch-files to run without protection."
     )
+
+
+def _find_outer() -> Path | None:
+    """Folder of the journal of a running probe that started this process and sees its changes; None without one."""
+    probe, _, folder = os.environ.get(OUTER, "").partition(":")
+    process = os.getppid()
+    with suppress(OSError, ValueError, IndexError):
+        while str(process) != probe:
+            if process <= 1:
+                return None
+            # The name, in parentheses, may contain spaces; then follow the state and the parent.
+            process = int(Path(f"/proc/{process}/stat").read_text(errors="replace").rpartition(")")[2].split()[1])
+        return Path(folder) if file_backup.is_in_use(Path(folder)) else None
+    return None
 
 
 def _protect_here(
@@ -163,6 +186,8 @@ class _Parent:
         except OSError:
             os._exit(1)
         channel.close()
+        if self._mechanism == "system-calls":
+            os.environ[OUTER] = f"{parent}:{self._folder}"
         file_protection.marks = self._folder
         signal.pthread_sigmask(signal.SIG_SETMASK, self._mask)
 
