@@ -115,6 +115,16 @@ class RankingOptions:
         list[str] | None,
         machine_option(help="Records of other trainings (folder or URL), which improve predictions; may be repeated."),
     ] = None
+    gpus: Annotated[
+        str | None, machine_option(help="Also rank machines with these numbers of the probed GPUs: 1,2,4,8.")
+    ] = None
+    nodes: Annotated[
+        str | None, machine_option(help="Also rank these numbers of machines, if two were probed together: 3,4.")
+    ] = None
+    constant_batch: Annotated[
+        str | None,
+        machine_option(help="Batch size that stays the same on more GPUs: per_gpu, global.", show_default="per_gpu"),
+    ] = None
     provider: Annotated[str | None, machine_option(help="Only machines of these providers: aws,gcp.")] = None
     gpu: Annotated[str | None, machine_option(help="Only machines with these GPUs: T4,L4.")] = None
     gpu_memory_gib: Annotated[float | None, machine_option(help="Least memory of a GPU in GiB.")] = None
@@ -176,6 +186,9 @@ class RankingOptions:
         for name in ("provider", "gpu"):
             if name in given:
                 given[name] = given[name].split(",")
+        for name in ("gpus", "nodes"):
+            if name in given:
+                given[name] = read_numbers(given[name], option=f"--{name}")
         if given.get("machines") not in (None, "all", "catalog"):
             given["machines"] = given["machines"].split(",")
         if "history" in given:

@@ -75,6 +75,8 @@ def rank(
 
       vmselect rank profiles/ -e 50 --machines all --history team/ --max-usd-per-hour 4
 
+      vmselect rank profiles/ -e 50 --gpus 1,2,4,8
+
       vmselect rank profiles/ -e 50 --relative-to g4dn.xlarge
 
       vmselect rank profiles/ -e 50 --against watched/
@@ -89,6 +91,8 @@ def rank(
     compared = ranking.relative_to(relative_to) if relative_to and ranking else None
     accuracy = ranking.against(load_profiles(against)) if against and ranking else None
     _print_ranking(ranking, top=top, format=format)
+    if (options.gpus or options.nodes) and ranking and ranking.scaling_verdict:
+        print_err([ranking.scaling_verdict])
     if compared is not None:
         for who, ratio in compared.head(top).iterrows():
             name = ", ".join(map(str, who)) if isinstance(who, tuple) else who

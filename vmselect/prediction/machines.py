@@ -64,6 +64,10 @@ class Prediction:
     column: int
     nearest: int
     """Position of the usable probe whose step time is nearest to the predicted one."""
+    gpus: int = 1
+    """Number of GPUs of the machine that the training uses."""
+    own_variance: float = 0.0
+    """Variance of the log time that the posterior does not contain, such as that of the number of GPUs."""
 
     @property
     def seconds(self) -> float:
@@ -154,7 +158,8 @@ def _same_gpu(recorded: str, sold: str) -> bool:
     return recorded == sold or recorded.split("-")[0] == sold.split("-")[0]
 
 
-def _model_key(profile: Profile) -> tuple[Hashable, ...]:
+def model_key(profile: Profile) -> tuple[Hashable, ...]:
+    """Key of the model that a profile trained."""
     return profile.model, profile.setup.parameters
 
 
@@ -163,10 +168,11 @@ def work_key(profile: Profile, batch_size: int | None) -> Hashable:
     seen, setup = profile.environment, profile.setup
     varied = tuple(sorted((k, str(v)) for k, v in profile.factors.items() if k not in ("instance_type", "machine")))
     kept = tuple(pair for pair in varied if pair[0] not in ("provider", "region", "market", "batch_size", "nodes"))
-    return (*_model_key(profile), batch_size, seen.precision, seen.backend, seen.jit, setup.structure, kept)
+    return (*model_key(profile), batch_size, seen.precision, seen.backend, seen.jit, setup.structure, kept)
 
 
-def _host_bound(profiles: Iterable[Profile]) -> str | None:
+def host_bound(profiles: Iterable[Profile]) -> str | None:
+    """Code of the diagnosis that the steps of a profile are limited by the host; None if none is."""
     for profile in profiles:
         for found in diagnose(profile):
             if found.code in HOST_BOUND:
@@ -183,10 +189,10 @@ def read_history(records: Iterable[Profile], types: MachineTypes) -> list[Point]
     for profile in records:
         seconds, gpu = step_seconds(profile), read_gpu(profile, types)
         named = profile.model is not None or profile.setup.parameters is not None
-        if not seconds or not named or not isinstance(gpu, GpuFigures) or _host_bound([profile]):
+        if not seconds or not named or not isinstance(gpu, GpuFigures) or host_bound([profile]):
             continue
         target = Target(gpu, read_precision(profile.environment.precision), profile.instance_type)
-        key = (_model_key(profile), work_key(profile, profile.batch_size), target)
+        key = (model_key(profile), work_key(profile, profile.batch_size), target)
         grouped.setdefault(key, []).append(math.log(seconds))
     return [
         Point(model, work, target, statistics.median(times), RUN_SPREAD)
@@ -275,7 +281,7 @@ def _read_probe(probe: Probe, types: MachineTypes) -> Point | Refusal:
         gpu = read_gpu(profile, types)
         if isinstance(gpu, Refusal):
             return gpu
-    bound = _host_bound(probe.profiles)
+    bound = host_bound(probe.profiles)
     if bound is not None:
         what = f"the steps on {name} are limited by its host ({bound}), not by its GPU"
         return Refusal(INPUT_BOUND, f"{what}; speed up the input, or probe a machine with more vCPUs")
@@ -290,7 +296,7 @@ def _read_probe(probe: Probe, types: MachineTypes) -> Point | Refusal:
     assert isinstance(figures, GpuFigures)
     target = Target(figures, read_precision(first.environment.precision), name)
     key = work_key(first, probe.batch_size)
-    return Point(_model_key(first), key, target, math.log(probe.seconds), RUN_SPREAD)
+    return Point(model_key(first), key, target, math.log(probe.seconds), RUN_SPREAD)
 
 
 def choose_machines(

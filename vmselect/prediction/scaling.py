@@ -9,6 +9,7 @@ other records of the same GPU, and of the same model on it, update.
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -16,8 +17,12 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import stdtrit
 
+from vmselect.grouping import count_nodes
 from vmselect.intervals import Interval
+from vmselect.prediction.figures import identify_gpu
+from vmselect.prediction.machines import MachineTypes, host_bound, model_key, step_seconds, work_key
 from vmselect.prediction.posterior import Floats
+from vmselect.records import Profile
 
 MAX_GPUS = 8
 """Most GPUs of one machine for which measurements exist, from which the constants were chosen."""
@@ -82,7 +87,7 @@ class Scaling:
         if gpus in work.seconds:
             ratio = work.seconds[gpus] / work.seconds[1]
             return Interval(ratio, ratio, ratio)
-        others = [one for one in self.history if one is not work]
+        others = self.history
         known = [count for count in work.seconds if count > 1]
         slope, slope_sd, freedom = self._slope(work, others, gpus)
         tail = float(stdtrit(freedom, (1 + confidence) / 2))
@@ -170,3 +175,51 @@ def effects_covariance(works: Sequence[Work], gpu: float, model: float, own: flo
     m = np.array([models[one.gpu, one.model] for one in works])
     same = gpu**2 * (g[:, None] == g) + model**2 * (m[:, None] == m)
     return np.asarray(same + own**2 * np.eye(len(works)), dtype=float)
+
+
+def count_gpus(profile: Profile, types: MachineTypes) -> tuple[str, int] | None:
+    """Model and number of the GPUs of one machine on which the profile trained; None if they are not known."""
+    seen, machine = profile.environment, types.find(profile.instance_type, profile.provider)
+    sold = machine.gpu_model if machine and machine.gpu_count > 0 else None
+    gpu = sold or (identify_gpu(seen.gpus[0].name) or seen.gpus[0].name if seen.gpus else None)
+    total, nodes = max(seen.replicas, seen.workers), count_nodes(profile)
+    unknown = profile.outcome == "given" and total == 1 and machine is not None and machine.gpu_count > 1
+    if gpu is None or seen.framework_gpus == 0 or unknown or max(total, nodes) % nodes:
+        return None
+    return gpu, max(total, nodes) // nodes
+
+
+@dataclass(frozen=True)
+class GpuRecords:
+    """Step times of profiles on one machine, by kind of GPU, model, rest of the work, batch size per GPU and GPUs."""
+
+    seconds: Mapping[tuple[Hashable, Hashable, Hashable, float], Mapping[int, float]]
+
+    @classmethod
+    def read(cls, profiles: Iterable[Profile], types: MachineTypes) -> GpuRecords:
+        """The usable ones of ``profiles``; several nodes, unknown GPUs and host-bound steps are left out."""
+        found: dict[tuple[Hashable, Hashable, Hashable, float], dict[int, list[float]]] = {}
+        for profile in profiles:
+            used, seconds = count_gpus(profile, types), step_seconds(profile)
+            if used and seconds and profile.batch_size and count_nodes(profile) == 1 and not host_bound([profile]):
+                key = (used[0], model_key(profile), work_key(profile, None), profile.batch_size / used[1])
+                found.setdefault(key, {}).setdefault(used[1], []).append(seconds)
+        medians = {key: {n: statistics.median(times) for n, times in by.items()} for key, by in found.items()}
+        return cls(medians)
+
+    @property
+    def works(self) -> list[Work]:
+        """All works, as a history."""
+        return [Work(gpu, model, seconds) for (gpu, model, _, _), seconds in self.seconds.items()]
+
+    def find(self, profile: Profile, gpu: str, size: float, seconds: float) -> Work:
+        """The work of ``profile`` at ``size`` examples per GPU, which takes ``seconds`` on one GPU of the kind ``gpu``.
+
+        Times on several GPUs at another batch size are used too: the time to sum gradients does not depend on it.
+        """
+        model, rest = model_key(profile), work_key(profile, None)
+        same = {key[3]: by for key, by in self.seconds.items() if key[:3] == (gpu, model, rest) and 1 in by}
+        nearest = min(same, key=lambda other: (len(same[other]) < 2, abs(math.log(other / size))), default=None)
+        known = same[nearest] if nearest is not None else {}
+        more = {count: seconds + max(0.0, time - known[1]) for count, time in known.items() if count > 1}
+        return Work(gpu, model, {1: seconds, **more})

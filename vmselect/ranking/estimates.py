@@ -333,6 +333,11 @@ class Studied:
             "cost": only_finite(cost),
         }  # fmt: skip
 
+    def pair(self, one: MachineEstimate) -> MachineEstimate | Excluded:
+        """A machine estimate with the epochs of its batch size, or why the study excludes it."""
+        refused = self._why_not(one.batch_size or 0)
+        return Excluded(one.title, *refused) if refused else self._with_epochs(one)
+
     def _with_epochs(self, pair: MachineEstimate) -> MachineEstimate:
         epochs = self.study.epochs(pair.batch_size or 0, confidence=self.confidence)
         return replace(pair, epochs=epochs, findings=tuple(dict.fromkeys([*pair.findings, *epochs.findings])))

@@ -12,7 +12,7 @@ from typing import Any
 from vmselect.catalog import Catalog
 from vmselect.findings import Finding
 from vmselect.gpu_memory import read_peak, reported_bytes
-from vmselect.grouping import identify
+from vmselect.grouping import count_nodes, identify
 from vmselect.prediction.machines import Machine, MachineTypes, Refusal
 from vmselect.prediction.memory import UNKNOWN_MEMORY, MemoryCheck
 from vmselect.ranking.estimates import MachineEstimate, name_factors
@@ -55,10 +55,11 @@ def _check(one: MachineEstimate, check: MemoryCheck, types: MachineTypes) -> Ref
     if not one.batch_size:
         return None
     if one.prediction is not None:
-        return check.check(one.prediction.machine, one.batch_size)
+        return check.check(one.prediction.machine, one.batch_size // one.prediction.gpus)
     if one.gpus_used == 0:
         return None
     whole = next(filter(None, map(reported_bytes, one.records)), None)
     machine = types.find(one.instance_type, one.provider) or Machine(one.instance_type, one.provider or "", "", 0.0)
-    size = max(1, one.batch_size // max(record.environment.replicas for record in one.records))
+    replicas = max(record.environment.replicas * one.nodes // count_nodes(record) for record in one.records)
+    size = max(1, one.batch_size // replicas)
     return check.check(machine, size, gpu_bytes=whole)

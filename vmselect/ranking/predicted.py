@@ -14,7 +14,9 @@ from vmselect.estimation import RuntimeModel
 from vmselect.estimation.runtime import HalfWidths
 from vmselect.estimation.statistics import quantile
 from vmselect.findings import Finding
+from vmselect.intervals import Interval
 from vmselect.prediction.machines import (
+    NO_GPU,
     SHORT_SECONDS,
     Machine,
     MachineTypes,
@@ -27,10 +29,20 @@ from vmselect.prediction.machines import (
     step_seconds,
 )
 from vmselect.prediction.posterior import Point
+from vmselect.prediction.scaling import MAX_GPUS, MAX_NODES, GpuRecords, count_gpus
 from vmselect.prediction.step_times import read_profiles
-from vmselect.ranking.estimates import STEP_TERMS, MachineEstimate
+from vmselect.ranking.estimates import STEP_TERMS, MachineEstimate, Measured, Studied
 from vmselect.ranking.measures import ALL, Settings
 from vmselect.ranking.rows import Excluded
+from vmselect.ranking.scaled import (
+    TOO_MANY_GPUS,
+    Scale,
+    Scaler,
+    epochs_findings,
+    probed_gpus,
+    refuse_nodes,
+    scale_nodes,
+)
 from vmselect.records import Profile
 from vmselect.units import format_seconds
 
@@ -77,10 +89,12 @@ def add_predicted(
     *,
     chosen: MachineFilter,
     history: Any = (),
+    scaler: Scaler | None = None,
 ) -> tuple[list[MachineEstimate], list[Excluded]]:
     """``estimates`` and those of the chosen machines that were not probed; and the ones that are refused.
 
-    Each batch size and combination of factors is predicted from the machines estimated for it.
+    Each batch size and combination of factors is predicted from the machines estimated for it. With ``scaler``, only
+    machines with its number of GPUs are added, and the training uses all of them.
     """
     types = MachineTypes(catalog)
     markets = settings.markets
@@ -90,6 +104,12 @@ def add_predicted(
         max_usd_per_hour=chosen.max_usd_per_hour,
     )  # fmt: skip
     excluded = _missing(chosen, types, wanted)
+    gpus = scaler.gpus if scaler else 1
+    if scaler:
+        wanted = [machine for machine in wanted if machine.gpu_count == gpus]
+        refused = [(machine, why) for machine in wanted if (why := scaler.refuse(machine))]
+        excluded += [Excluded(machine.instance_type, why.code, why.reason) for machine, why in refused]
+        wanted = [] if refused else wanted
     points = read_history([*read_profiles(history), *profiles], types)
     works: dict[tuple[Any, ...], list[MachineEstimate]] = {}
     for one in estimates:
@@ -98,10 +118,10 @@ def add_predicted(
     found = list(estimates)
     for group in works.values():
         size = group[0].batch_size
-        tried = {(p.instance_type, p.provider) for p in profiles if p.batch_size == size}
-        tried |= {(one.instance_type, one.provider) for one in group}
+        tried = {(p.instance_type, p.provider) for p in profiles if p.batch_size and p.batch_size == (size or 0) * gpus}
+        tried |= {(one.instance_type, one.provider) for one in group if gpus == 1}
         others = [m for m in wanted if not {(m.instance_type, m.provider), (m.instance_type, None)} & tried]
-        results = predict_estimates(group, others, types, points, settings)
+        results = predict_estimates(group, others, types, points, settings, scaler)
         for machine, result in zip(others, results, strict=True):
             if isinstance(result, MachineEstimate):
                 found.append(result)
@@ -117,11 +137,12 @@ def predict_estimates(
     types: MachineTypes,
     history: Sequence[Point],
     settings: Settings,
+    scaler: Scaler | None = None,
 ) -> list[MachineEstimate | Refusal]:
     """The machine estimate of each of ``machines`` for the work of ``group``, or why there is none."""
     predictor = Predictor([_as_probe(one) for one in group], types, history)
     return [
-        _estimate(group[result.nearest], result, predictor, settings, group)
+        _estimate(group[result.nearest], result, predictor, settings, group, scaler)
         if isinstance(result, Prediction)
         else result
         for result in predictor.predict(machines)
@@ -162,21 +183,130 @@ def _estimate(
     predictor: Predictor,
     settings: Settings,
     group: Sequence[MachineEstimate],
+    scaler: Scaler | None,
 ) -> MachineEstimate:
     """The machine estimate of a predicted machine, with the fixed parts of the probed machine ``base``."""
     machine = prediction.machine
     measured = predictor.probes[prediction.nearest].seconds
     assert measured is not None
-    low, high = prediction.interval(settings.confidence)
+    low, high = (side / measured for side in prediction.interval(settings.confidence))
+    ratio, factors, gpus = prediction.seconds / measured, dict(base.factors), Interval(1.0, 1.0, 1.0)
+    if scaler and scaler.gpus > 1 and base.batch_size:
+        seconds = _step_time(base) * ratio
+        prediction, gpus = scaler.scale(prediction, base.records[0], base.batch_size, seconds or prediction.seconds)
+        down = math.hypot(math.log(ratio / low), math.log(gpus.value / gpus.low))
+        up = math.hypot(math.log(high / ratio), math.log(gpus.high / gpus.value))
+        ratio *= gpus.value / scaler.gpus
+        low, high = ratio * math.exp(-down), ratio * math.exp(up)
+        factors["batch_size"] = base.batch_size * scaler.gpus
     one = replace(
         base, instance_type=machine.instance_type, provider=machine.provider, basis="predicted", records=(),
-        prediction=prediction, priced_in=_places(machine, group),
+        prediction=prediction, priced_in=_places(machine, group), factors=factors,
     )  # fmt: skip
-    runtime = scale_steps(
-        base.runtime, prediction.seconds / measured, low / measured, high / measured, title=one.title,
-        confidence=settings.confidence,
-    )  # fmt: skip
-    return replace(one, runtime=runtime, findings=_findings(one, prediction, base, predictor.short))
+    runtime = scale_steps(base.runtime, ratio, low, high, title=one.title, confidence=settings.confidence)
+    found = _findings(one, prediction, base, predictor.short, scaler, gpus)
+    return replace(one, runtime=runtime, findings=found)
+
+
+def _step_time(base: MachineEstimate) -> float:
+    """Seconds per step of a machine estimate, also at a batch size that was not probed; 0 if it is not known."""
+    first = base.records[0]
+    if not first.steps_per_epoch or not first.batch_size or not base.batch_size:
+        return 0.0
+    return _step_seconds(base.runtime)[1] * base.batch_size / (first.steps_per_epoch * first.batch_size)
+
+
+def add_scaled(
+    estimates: Sequence[MachineEstimate],
+    measured: Measured,
+    profiles: Sequence[Profile],
+    catalog: Catalog,
+    settings: Settings,
+    *,
+    scale: Scale,
+    chosen: MachineFilter | None,
+    history: Any = (),
+    studied: Studied | None = None,
+) -> tuple[list[MachineEstimate], list[Excluded]]:
+    """``estimates`` and those of other numbers of GPUs and nodes; and the ones that are refused.
+
+    Without ``chosen``, machines with the probed GPUs from the same providers are added.
+    """
+    types = MachineTypes(catalog)
+    gpus, providers = probed_gpus(measured.machine_estimates, types)
+    added: list[MachineEstimate] = []
+    excluded: list[Excluded] = []
+    if chosen or gpus:
+        wanted = chosen or MachineFilter(provider=tuple(sorted(providers)), gpu=tuple(sorted(gpus)))
+        records = GpuRecords.read([*read_profiles(history), *profiles], types)
+        for count in scale.gpus if chosen else (count for count in scale.gpus if count > 1):
+            bases, missing = _one_gpu(estimates, measured, types, count if scale.constant_batch == "global" else 1)
+            scaler = Scaler(count, records, settings.confidence, grows=scale.constant_batch == "per_gpu")
+            found, refused = add_predicted(
+                bases, profiles, catalog, settings, chosen=wanted, history=history, scaler=scaler
+            )
+            added += found[len(bases) :]
+            excluded += [*missing, *refused]
+            if count > MAX_GPUS and not refused:
+                reason = f"more than {MAX_GPUS} GPUs of one machine cannot be predicted; probe such a machine itself"
+                excluded.append(Excluded(f"{count} GPUs", TOO_MANY_GPUS, reason))
+    elif max(scale.gpus) > 1:
+        reason = "no probed machine has a GPU; probe a machine with one NVIDIA GPU, such as g4dn.xlarge"
+        excluded.append(Excluded(f"{max(scale.gpus)} GPUs", NO_GPU, reason))
+    for nodes in (nodes for nodes in scale.nodes if nodes > 1):
+        found, refused = _several_nodes(estimates, measured, nodes, scale, settings)
+        added += found
+        excluded += refused
+    if studied:
+        pairs = [studied.pair(one) for one in added]
+        added = [one for one in pairs if isinstance(one, MachineEstimate)]
+        excluded += [one for one in pairs if isinstance(one, Excluded)]
+    return [*estimates, *added], list(dict.fromkeys(excluded))
+
+
+def _one_gpu(
+    estimates: Sequence[MachineEstimate], measured: Measured, types: MachineTypes, parts: int
+) -> tuple[list[MachineEstimate], list[Excluded]]:
+    """The estimates of one GPU, at their batch sizes divided by ``parts``; and those without such an estimate."""
+
+    def is_one(one: MachineEstimate) -> bool:
+        used = [count_gpus(record, types) for record in one.records]
+        return one.nodes == 1 and all(gpu is None or gpu[1] == 1 for gpu in used) and bool(used)
+
+    mine = [one for one in estimates if is_one(one)]
+    if parts == 1:
+        return mine, []
+    sizes = sorted({one.batch_size // parts for one in mine if one.batch_size and one.batch_size % parts == 0})
+    found, missing = measured.at_sizes(sizes, name_others=False) if sizes else ([], [])
+    return [one for one in found if is_one(one)], missing
+
+
+def _several_nodes(
+    estimates: Sequence[MachineEstimate], measured: Measured, nodes: int, scale: Scale, settings: Settings
+) -> tuple[list[MachineEstimate], list[Excluded]]:
+    """Estimates of ``nodes`` nodes of the machines that were probed on two; and those that are refused."""
+    probed = {(one.instance_type, one.nodes, one.batch_size) for one in estimates}
+    pairs = [one for one in estimates if one.nodes == 2]
+    if scale.constant_batch == "global" and nodes > 2:
+        sizes = sorted({one.batch_size * 2 // nodes for one in pairs if one.batch_size})
+        pairs = [one for one in (measured.at_sizes(sizes, name_others=False)[0] if sizes else []) if one.nodes == 2]
+    known = {two.instance_type for two in pairs} | {name for name, count, _ in probed if count == nodes}
+    excluded = []
+    for name in sorted({one.instance_type for one in estimates if one.basis != "predicted"}):
+        if name not in known or nodes > MAX_NODES:
+            why = refuse_nodes(name, nodes)
+            excluded.append(Excluded(f"{nodes} x {name}", why.code, why.reason))
+    found: list[MachineEstimate] = []
+    for two in pairs if 2 < nodes <= MAX_NODES else ():
+        one, ratio = scale_nodes(two, nodes, settings.confidence)
+        if (one.instance_type, nodes, one.batch_size) in probed:
+            continue
+        runtime = scale_steps(two.runtime, *ratio, title=one.title, confidence=settings.confidence)
+        message = f"{one.title} was never probed: its step time is that of two nodes."
+        finding = Finding("nodes-predicted", message, f"Probe {nodes} x {one.instance_type}.", "info")
+        held = epochs_findings(one, two) if scale.constant_batch == "per_gpu" else ()
+        found.append(replace(one, runtime=runtime, findings=(finding, *held)))
+    return found, excluded
 
 
 def scale_steps(
@@ -220,7 +350,14 @@ def _places(machine: Machine, group: Sequence[MachineEstimate]) -> tuple[str, ..
     return tuple(sorted(probed)) or ((terms.reference_region,) if terms else ())
 
 
-def _findings(one: MachineEstimate, prediction: Prediction, base: MachineEstimate, short: bool) -> tuple[Finding, ...]:
+def _findings(
+    one: MachineEstimate,
+    prediction: Prediction,
+    base: MachineEstimate,
+    short: bool,
+    scaler: Scaler | None,
+    ratio: Interval[float],
+) -> tuple[Finding, ...]:
     machine = prediction.machine
     found = [
         Finding(
@@ -231,10 +368,14 @@ def _findings(one: MachineEstimate, prediction: Prediction, base: MachineEstimat
             "info",
         )
     ]
-    if machine.gpu_count > 1:
+    if scaler and scaler.gpus > 1:
+        found += scaler.findings(one, ratio, base)
+    elif machine.gpu_count > 1:
         many = f"{machine.gpu_count:g} x {machine.gpu_model}"
         message = f"{one.title} has {many}, but its time is predicted for one GPU."
-        found.append(Finding("one-gpu-predicted", message, "Rent a machine with one GPU, or probe this one.", "info"))
+        found.append(
+            Finding("one-gpu-predicted", message, "Pass gpus= (--gpus) if the training uses all GPUs.", "info")
+        )
     if short or prediction.seconds < SHORT_SECONDS:
         message = f"Steps shorter than {format_seconds(SHORT_SECONDS)} depend on the host more than on the GPU."
         remedy = f"Use a larger batch size, or probe {machine.instance_type}."

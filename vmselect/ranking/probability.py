@@ -271,7 +271,7 @@ class ErrorModel:
             posterior, column = one.prediction.posterior, one.prediction.column
             source[i] = posteriors.setdefault(id(posterior), (len(posteriors), posterior))[0]
             group[i] = posterior.group[column]
-            alone = float(posterior.own_variance[column])
+            alone = float(posterior.own_variance[column]) + one.prediction.own_variance / posterior.scale
             whole = max(1e-300, alone + float(posterior.shared_covariance[group[i], group[i]]))
             shared[i], own[i] = round(whole**-0.5, 9), round((alone / whole) ** 0.5, 9)
         errors = tuple(SharedErrors.of(one, number, confidence) for number, one in posteriors.values())

@@ -24,14 +24,16 @@ from vmselect.errors import ArgumentError, RankingError
 from vmselect.estimation import RuntimeModel, Workload, fit_runtime
 from vmselect.estimation.programs import epochs_of
 from vmselect.grouping import check_comparable, list_values, read_records
+from vmselect.prediction.machines import MachineTypes
 from vmselect.ranking.candidates import add_services, join_offers
 from vmselect.ranking.estimates import Measured, Studied
 from vmselect.ranking.forecasts import Inputs
 from vmselect.ranking.gpu_memory import check_gpu_memory
 from vmselect.ranking.measures import ALL, Objective, Settings, read_batch_sizes, read_catalog
 from vmselect.ranking.next_probe import choose_enough_regret
-from vmselect.ranking.predicted import MachineFilter, Machines, add_predicted
+from vmselect.ranking.predicted import MachineFilter, Machines, add_predicted, add_scaled
 from vmselect.ranking.result import Ranking
+from vmselect.ranking.scaled import ConstantBatch, Scale, size_per_gpu
 from vmselect.ranking.spot import Interruptions
 from vmselect.ranking.transfer_cost import Transfer
 from vmselect.records import Profile, Record
@@ -75,6 +77,9 @@ def rank(
     gpu: str | Iterable[str] | None = None,
     gpu_memory_gib: float | None = None,
     max_usd_per_hour: float | None = None,
+    gpus: int | Iterable[int] | None = None,
+    nodes: int | Iterable[int] | None = None,
+    constant_batch: ConstantBatch = "per_gpu",
 ) -> Ranking:
     """Rank all measured machines, each with all offers of its instance type.
 
@@ -109,6 +114,9 @@ def rank(
     trainings on several GPUs) and from published figures of GPUs. ``provider``, ``gpu``, ``gpu_memory_gib`` (least
     memory of a GPU) and ``max_usd_per_hour`` select among them. Machines that were never probed, and batch sizes that
     were not, are excluded if the training does not fit into the memory of the GPU, as far as the profiles tell.
+    ``gpus`` and ``nodes`` add machines with these numbers of the probed GPUs, and these numbers of machines that were
+    probed on two nodes, for trainings that use all of them. With ``constant_batch="per_gpu"`` the batch size grows with
+    the number of GPUs; with ``"global"`` it stays, and smaller batch sizes per GPU must have been probed.
     ``enough_regret`` is the expected regret, relative to the objective, below which ``next_probe`` is None (default:
     2 % with a history, 5 % without).
     :func:`vmselect.rank_inference` ranks inference records.
@@ -118,6 +126,7 @@ def rank(
     added = MachineFilter.read(
         machines, provider=provider, gpu=gpu, gpu_memory_gib=gpu_memory_gib, max_usd_per_hour=max_usd_per_hour
     )
+    scale = Scale.read(gpus, nodes, constant_batch)
     fields = {
         "examples": examples, "validation_examples": validation_examples, "steps_per_epoch": steps_per_epoch,
     }  # fmt: skip
@@ -149,9 +158,11 @@ def rank(
     elif minimum_metric is not None:
         raise ArgumentError("minimum_metric needs a convergence study. Pass the study as epochs=.")
     elif batch_size is None:
-        sizes = sorted({profile.batch_size or 0 for profile in chosen if profile.instance_type})
+        types = MachineTypes(catalog)
+        known = {size_per_gpu(one, types) if scale else one.batch_size or 0 for one in chosen if one.instance_type}
+        sizes = sorted(known)
         if len(sizes) > 1:
-            named = ", ".join(str(size or "unknown") for size in sizes)
+            named = ", ".join(f"{size:g}" if size else "unknown" for size in sizes)
             raise RankingError(
                 f"The profiles have different batch sizes ({named}), which need different numbers of epochs. Pass "
                 'batch_size= to choose one, batch_size="all" to compare all at equal epochs, or call vmselect.select.'
@@ -164,7 +175,13 @@ def rank(
     elif settings.batch_sizes is not None:
         machine_estimates, others = measured.at_sizes(settings.batch_sizes, name_others=True)
         excluded = [*excluded, *others]
-    if added is not None:
+    if scale is not None:
+        machine_estimates, refused = add_scaled(
+            machine_estimates, measured, chosen, catalog, settings, scale=scale, chosen=added, history=history,
+            studied=studied,
+        )  # fmt: skip
+        excluded = [*excluded, *refused]
+    elif added is not None:
         machine_estimates, refused = add_predicted(
             machine_estimates, chosen, catalog, settings, chosen=added, history=history
         )

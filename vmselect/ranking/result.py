@@ -34,6 +34,7 @@ from vmselect.ranking.forecasts import Inputs, make_forecasts
 from vmselect.ranking.measures import LIMITED, MEASURES, Settings, read_measure
 from vmselect.ranking.next_probe import NextProbe, find_next_probe
 from vmselect.ranking.rows import Excluded, Floats, Ints, Lazy, Row
+from vmselect.ranking.scaled import describe_scaling, scaling_table
 from vmselect.records import Profile
 from vmselect.units import printable, printable_lines
 
@@ -178,6 +179,19 @@ class Ranking:
         Only machines that were never probed are considered, so ``rank`` needs ``machines=``.
         """
         return find_next_probe(self)
+
+    @cached_property
+    def scaling(self) -> pd.DataFrame:
+        """The cheapest and the fastest row of each GPU model and total number of GPUs, at the deciding epoch count.
+
+        ``speed_up`` and ``efficiency`` are relative to the fastest row with one GPU of that model.
+        """
+        return scaling_table(self)
+
+    @property
+    def scaling_verdict(self) -> str:
+        """Sentences on the number of GPUs of each model that is fastest, and cheapest; empty if there is only one."""
+        return printable(describe_scaling(self.scaling))
 
     @property
     def pareto(self) -> tuple[Row, ...]:

@@ -27,6 +27,7 @@ from vmselect.report.chart_style import (
     draw,
     labels,
     require_some,
+    styled,
     themed,
 )
 from vmselect.report.training_charts import steps_chart, usage_chart
@@ -377,6 +378,36 @@ def _color(data: pd.DataFrame, **options: Any) -> Any:
     return color_by("machine", colors, title=None, **{"legend": altair().Legend(symbolOpacity=1), **options})
 
 
+# -- against the number of GPUs ----------------------------------------------------------------------------------------
+
+
+def gpus_points(ranking: Ranking) -> pd.DataFrame:
+    """A row per GPU model, total number of GPUs and measure: ``value`` is the lowest hours, or the lowest USD."""
+    if ranking.scaling.empty:
+        raise RankingError("The ranking has no machine that trains on all of its GPUs. Rank GPU machines with gpus=.")
+    lowest = ranking.scaling.groupby(["gpu_model", "gpus"], as_index=False)[["seconds", "cost_usd"]].min()
+    lowest["seconds"] /= SECONDS_PER_HOUR
+    named = lowest.rename(columns={"gpu_model": "machine", "seconds": TIME_TITLE, "cost_usd": COST_TITLE})
+    return named.melt(["machine", "gpus"], var_name="measure")
+
+
+def gpus_chart(ranking: Ranking) -> Any:
+    """Draw the lowest time and the lowest cost against the number of GPUs; rings mark the best number of each."""
+    alt = altair()
+    data = gpus_points(ranking)
+    x = alt.X("gpus:Q", title="GPUs", axis=alt.Axis(values=sorted(set(data["gpus"]))))
+    panels = []
+    for title in (TIME_TITLE, COST_TITLE):
+        mine = data[data["measure"] == title]
+        best = mine.loc[mine.groupby("machine")["value"].idxmin()]
+        y = alt.Y("value:Q", title=title, scale=alt.Scale(zero=True))
+        line = alt.Chart(mine).mark_line(point=True).encode(x=x, y=y, color=_color(data), tooltip=list(mine.columns))
+        ring = alt.Chart(best).mark_point(size=160, opacity=1, color="#1b1f24", filled=False).encode(x=x, y=y)
+        panels.append(alt.layer(line, ring).properties(width=WIDTH // 2, height=HEIGHT))
+    title = "Time and cost against the number of GPUs; rings mark the lowest"
+    return styled(alt.hconcat(*panels).properties(title=title))
+
+
 # -- charts of a ranking, by name --------------------------------------------------------------------------------------
 
 CHARTS: Mapping[str, Callable[..., Any]] = {
@@ -389,6 +420,7 @@ CHARTS: Mapping[str, Callable[..., Any]] = {
     "batch-time": batch_time_chart,
     "cost-time": cost_time_chart,
     "batch-metric": batch_metric_chart,
+    "gpus": gpus_chart,
 }
 """The charts of a ranking by name. Epochs charts need given epochs, the chart ``batch-metric`` a convergence study."""
 

@@ -37,8 +37,8 @@ pytest.importorskip("altair", reason="charts were not drawn: altair is not insta
 
 # Seconds of initialization and of a step, and the price: the slow machine starts faster, so that the leader changes.
 MACHINES = {"slow": (1.0, 0.4, 1.0), "fast": (60.0, 0.1, 2.0), "expensive": (70.0, 0.11, 9.0)}
-DRAWN = [kind for kind in CHARTS if kind not in ("batch-metric", "usage")]
-"""Charts of a ranking without a study and without samples of utilization."""
+DRAWN = [kind for kind in CHARTS if kind not in ("batch-metric", "usage", "gpus")]
+"""Charts of a ranking without a study, without samples of utilization and without GPUs."""
 
 
 def make_ranking(**settings: Any) -> vs.Ranking:
