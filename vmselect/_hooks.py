@@ -17,6 +17,7 @@ HOOKS: Mapping[str, str] = {
     "ranking_html": "vmselect.report:to_html",
     "accuracy_chart": "vmselect.report.ranking_charts:accuracy_chart",
     "serving_chart": "vmselect.report.ranking_charts:serving_chart",
+    "recalibrate_estimate": "vmselect.scoring.recalibration:recalibrate_estimate",
     "score_chart": "vmselect.report.score_charts:score_chart",
     "score_page": "vmselect.report.comparison_page:write_score",
     "score_html": "vmselect.report.notebook:score_html",

@@ -17,6 +17,7 @@ from vmselect.cli.options import (
     KeepOption,
     MethodOption,
     ProfilesArgument,
+    RecalibrateOption,
     StepsPerEpochOption,
     ValidationExamplesOption,
     read_numbers,
@@ -65,6 +66,11 @@ def estimate(
     validation_examples: ValidationExamplesOption = None,
     steps_per_epoch: StepsPerEpochOption = None,
     boot_seconds: BootOption = 0.0,
+    history: Annotated[
+        list[str] | None,
+        typer.Option(help="Forecasts and outcomes that correct the estimates (folder or URL); may be repeated."),
+    ] = None,
+    recalibrate: RecalibrateOption = True,
 ) -> None:
     """Estimate from profiles how long a training takes on each machine, in seconds.
 
@@ -92,7 +98,7 @@ def estimate(
     """
     from vmselect.estimation.programs import EXCLUDED_FIT
     from vmselect.estimation.runtime import TERMS
-    from vmselect.records import Profile
+    from vmselect.records import Profile, load_records
     from vmselect.records.store import walk_records
 
     if memory:
@@ -107,6 +113,7 @@ def estimate(
         "method": method, "confidence": confidence, "batch_size": batch_size, "examples": examples,
         "validation_examples": validation_examples, "steps_per_epoch": steps_per_epoch, "boot_seconds": boot_seconds,
     }  # fmt: skip
+    learned = {"history": load_records(history) if history else (), "recalibrate": recalibrate}
     rows: list[dict[str, Any]] = []
     findings: dict[Finding, None] = {}
     failed: list[VmselectError] = []
@@ -123,7 +130,7 @@ def estimate(
                     )
                 found = [*_each_fit(same, counts, options)]
             else:
-                estimates = _one_training(same, counts, phase, options)
+                estimates = _one_training(same, counts, phase, options | learned)
                 kept += [path for one in estimates if keep is not None for path in one.keep(keep)]
                 found = [_describe(same, one, options) for one in estimates]
         except VmselectError as error:

@@ -60,6 +60,12 @@ BootOption = Annotated[float | None, estimate_option(help="Seconds that a machin
 KeepOption = Annotated[
     str | None, typer.Option(help="Keep the predictions as forecasts in this folder, for vmselect score.")
 ]
+RecalibrateOption = Annotated[
+    bool,
+    estimate_option(
+        "--recalibrate/--no-recalibrate", help="Correct times and intervals by the outcomes in --history.", metavar=""
+    ),
+]
 
 
 @dataclass(kw_only=True)
@@ -113,7 +119,7 @@ class RankingOptions:
     ] = None
     history: Annotated[
         list[str] | None,
-        machine_option(help="Records of other trainings (folder or URL), which improve predictions; may be repeated."),
+        machine_option(help="Records, forecasts and outcomes to learn from (folder or URL); may be repeated."),
     ] = None
     gpus: Annotated[
         str | None, machine_option(help="Also rank machines with these numbers of the probed GPUs: 1,2,4,8.")
@@ -125,6 +131,7 @@ class RankingOptions:
         str | None,
         machine_option(help="Batch size that stays the same on more GPUs: per_gpu, global.", show_default="per_gpu"),
     ] = None
+    recalibrate: RecalibrateOption = True
     provider: Annotated[str | None, machine_option(help="Only machines of these providers: aws,gcp.")] = None
     gpu: Annotated[str | None, machine_option(help="Only machines with these GPUs: T4,L4.")] = None
     gpu_memory_gib: Annotated[float | None, machine_option(help="Least memory of a GPU in GiB.")] = None
@@ -165,7 +172,7 @@ class RankingOptions:
 
     def _arguments(self) -> dict[str, Any]:
         """The given options as arguments of :func:`vmselect.rank`."""
-        from vmselect.records import load_profiles
+        from vmselect.records import load_records
 
         given = {one.name: value for one in fields(self) if (value := getattr(self, one.name)) is not None}
         given.pop("keep", None)
@@ -192,7 +199,7 @@ class RankingOptions:
         if given.get("machines") not in (None, "all", "catalog"):
             given["machines"] = given["machines"].split(",")
         if "history" in given:
-            given["history"] = load_profiles(given["history"])
+            given["history"] = load_records(given["history"])
         per_hour = given.pop("interruptions_per_hour", None)
         minutes = {name: given.pop(name) for name in ("checkpoint_minutes", "restart_minutes") if name in given}
         if per_hour is not None:

@@ -29,6 +29,7 @@ from vmselect.prediction.machines import Prediction
 from vmselect.ranking.rows import Excluded, only_finite
 from vmselect.records import Profile
 from vmselect.records.forecast import Basis
+from vmselect.scoring.recalibration import Adjustment, Recalibration
 
 Fit = Callable[[Sequence[Profile], int | None], RuntimeModel]
 """A function of the profiles of one machine and a batch size (None: as probed) that returns the runtime model."""
@@ -63,6 +64,8 @@ class MachineEstimate:
     """Predicted step time, if the machine was never probed; its draws are joint over all machines of a ranking."""
     priced_in: tuple[str, ...] = ()
     """Regions in which a machine that was never probed is priced, if none is given."""
+    adjustment: Adjustment | None = None
+    """Correction of ``runtime`` by the outcomes of earlier forecasts."""
     moving_usd: float = 0.0
     """Cost in USD of moving the data from a store to the machine, paid once."""
 
@@ -159,6 +162,23 @@ def name_factors(identity: Identity) -> dict[str, Any]:
     factors |= {"nodes": identity.nodes} if identity.nodes > 1 else {}
     factors |= {"workers": identity.workers} if identity.workers > identity.nodes else {}
     return factors | dict(identity.factors)
+
+
+def recalibrate(estimates: Sequence[MachineEstimate], learned: Recalibration) -> list[MachineEstimate]:
+    """``estimates`` corrected by the outcomes of earlier forecasts."""
+    found = []
+    for one in estimates:
+        adjustment = learned.adjust(one.basis, one.instance_type)
+        changed = adjustment.ratio != 1 or adjustment.factor != 1
+        found.append(
+            replace(
+                one,
+                runtime=adjustment.apply_to_model(one.runtime) if changed else one.runtime,
+                findings=(*one.findings, *adjustment.findings),
+                adjustment=adjustment if changed else None,
+            )
+        )
+    return found
 
 
 class Measured:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from vmselect._checks import check_count
@@ -57,9 +57,12 @@ def _make_forecast(ranking: Ranking, which: int, column: int, together: str) -> 
     given = dict(ranking.inputs.given) | ({"batch_size": one.batch_size} if one.basis != "measured" else {})
     predicted = one.basis == "predicted"
     source = Source(records=records, given=given, basis=one.basis, history=ranking.inputs.history if predicted else ())
+    seconds = Interval(row.seconds, row.seconds_low, row.seconds_high)
+    if one.adjustment:
+        source = replace(source, own=one.adjustment.undo(seconds))
     gpu = row.gpu_model or (None if predicted else find_gpu(records))
     return make_forecast(
-        source, name_training(one, row.provider), Interval(row.seconds, row.seconds_low, row.seconds_high),
+        source, name_training(one, row.provider), seconds,
         epochs=float(row.epochs), method=row.method, confidence=ranking.settings.confidence, region=row.region,
         cost_usd=Bounds(value=row.cost_usd, low=row.cost_low, high=row.cost_high), usd_per_hour=row.usd_per_hour,
         market=row.market, price_date=row.price_date, gpu=gpu, ranking=together, rank=row.rank,

@@ -11,6 +11,7 @@ from vmselect._checks import (
     check_choice,
     check_count,
     check_dataclass,
+    check_flag,
     check_name,
     check_seconds,
     list_items,
@@ -27,6 +28,7 @@ from vmselect.grouping import check_comparable, list_values, read_records
 from vmselect.prediction.machines import MachineTypes
 from vmselect.ranking.candidates import add_services, join_offers
 from vmselect.ranking.estimates import Measured, Studied
+from vmselect.ranking.estimates import recalibrate as apply_recalibration
 from vmselect.ranking.forecasts import Inputs
 from vmselect.ranking.gpu_memory import check_gpu_memory
 from vmselect.ranking.measures import ALL, Objective, Settings, read_batch_sizes, read_catalog
@@ -38,6 +40,7 @@ from vmselect.ranking.spot import Interruptions
 from vmselect.ranking.transfer_cost import Transfer
 from vmselect.records import Profile, Record
 from vmselect.records.inference import InferenceRecord
+from vmselect.scoring.recalibration import Recalibration
 
 
 def rank(
@@ -72,6 +75,7 @@ def rank(
     transfer: Transfer | Mapping[str, Any] | None = None,
     machines: Machines = None,
     history: Iterable[Record] = (),
+    recalibrate: bool = True,
     enough_regret: float | None = None,
     provider: str | Iterable[str] | None = None,
     gpu: str | Iterable[str] | None = None,
@@ -117,6 +121,8 @@ def rank(
     ``gpus`` and ``nodes`` add machines with these numbers of the probed GPUs, and these numbers of machines that were
     probed on two nodes, for trainings that use all of them. With ``constant_batch="per_gpu"`` the batch size grows with
     the number of GPUs; with ``"global"`` it stays, and smaller batch sizes per GPU must have been probed.
+    Forecasts and their outcomes in ``history`` also recalibrate times and intervals, unless ``recalibrate`` is False;
+    findings name every change.
     ``enough_regret`` is the expected regret, relative to the objective, below which ``next_probe`` is None (default:
     2 % with a history, 5 % without).
     :func:`vmselect.rank_inference` ranks inference records.
@@ -188,6 +194,11 @@ def rank(
         excluded = [*excluded, *refused]
     machine_estimates, small, unknown = check_gpu_memory(machine_estimates, chosen, catalog)
     excluded, findings = [*excluded, *small], (*findings, *unknown)
+    if check_flag("recalibrate", recalibrate) and history:
+        learned = Recalibration.of(history, method=settings.method, confidence=settings.confidence)
+        machine_estimates = corrected = apply_recalibration(machine_estimates, learned)
+        codes = ("recalibrated", "bias-corrected")
+        findings = (*findings, *(f for one in corrected for f in one.findings if f.code in codes))
     if transfer is not None:
         machine_estimates, unmoved = check_dataclass("transfer", transfer, Transfer).charge(machine_estimates)
         excluded = [*excluded, *unmoved]

@@ -156,6 +156,9 @@ def match(records: Iterable[Record]) -> Matched:
     given = read_any(records)
     forecasts = [one for one in given if isinstance(one, Forecast)]
     by_id = {one.id: one for one in forecasts}
+    by_machine: dict[str | None, list[Forecast]] = {}
+    for forecast in forecasts:
+        by_machine.setdefault(forecast.instance_type, []).append(forecast)
     known: list[Case] = []
     unscored: list[Unscored] = []
     for one in given:
@@ -166,7 +169,8 @@ def match(records: Iterable[Record]) -> Matched:
                 continue
             known.append(_make_case(by_id[one.forecast], one, statistics.fmean(one.run_seconds), one.cost_usd))
         elif isinstance(one, Profile) and one.total_seconds is not None:
-            found = _match_training(one, forecasts)
+            nearest = [*by_machine.get(one.instance_type, []), *by_machine.get(None, [])]
+            found = _match_training(one, nearest or forecasts[:1])
             known += found if isinstance(found, list) else []
             unscored += [found] if isinstance(found, Unscored) else []
     matched = {case.forecast.id for case in known}

@@ -1,0 +1,252 @@
+"""Recalibration: intervals that are scaled, and times that are corrected, by the outcomes of earlier forecasts.
+
+The width of an interval is scaled by a split-conformal factor: the quantile, at the wanted confidence, of how far real
+times were from predictions, in half-widths of the method's own intervals. Its logarithm is shrunk towards zero with the
+weight of :data:`PRIOR_OUTCOMES`, and that of a basis towards that of all bases with the weight of
+:data:`POOLED_OUTCOMES`. A factor that is within one standard error of 1 is 1: the outcomes do not contradict the
+intervals. With fewer than :data:`ENOUGH_TO_NARROW` outcomes an interval is never narrowed.
+
+The bias of a machine family, on one basis, is the median of the logarithms of real time / prediction. It is corrected
+if there are :data:`ENOUGH_TO_CORRECT` outcomes and it exceeds two standard errors.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from vmselect.findings import Finding
+from vmselect.intervals import Interval
+from vmselect.records import Record
+from vmselect.scoring.arithmetic import machine_family, normal_quantile
+from vmselect.scoring.matching import Case, match, read_any
+from vmselect.scoring.track_record import standardize
+
+if TYPE_CHECKING:
+    from vmselect.estimation import RuntimeEstimate, RuntimeModel
+
+PRIOR_OUTCOMES = 1.0
+"""Weight of the assumption that the method's own intervals are right, in outcomes."""
+POOLED_OUTCOMES = 3.0
+"""Weight of the factor of all bases in that of one basis, in outcomes."""
+ENOUGH_TO_NARROW = 20
+ENOUGH_TO_CORRECT = 10
+BIAS_SPREAD = 0.1
+"""Standard deviation of the biases of machine families that is assumed in advance, as a logarithm."""
+LEAST_NOISE = 0.005
+MAX_FACTOR = 20.0
+NONE_OF_IT = "Pass recalibrate=False (--no-recalibrate) for the numbers of the method itself."
+
+
+class Bias(NamedTuple):
+    """Systematic deviation of real times from predictions of one basis and machine family.
+
+    ``ratio`` is the median of real time / prediction, ``shift`` the logarithm of the correction, 0 if there is none.
+    """
+
+    basis: str
+    family: str
+    outcomes: int
+    ratio: float
+    standard_error: float
+    shift: float
+
+    @property
+    def systematic(self) -> bool:
+        """Whether the bias exceeds two standard errors."""
+        return self.outcomes > 2 and abs(math.log(self.ratio)) > 2 * self.standard_error
+
+
+class Scale(NamedTuple):
+    """How the intervals of one basis are scaled: factor, number of outcomes, and how many of them were inside."""
+
+    factor: float
+    outcomes: int
+    inside: int
+
+
+class Adjustment(NamedTuple):
+    """Correction of one prediction: ``ratio`` multiplies its time, ``factor`` also the half-widths of its interval."""
+
+    ratio: float = 1.0
+    factor: float = 1.0
+    findings: tuple[Finding, ...] = ()
+
+    def apply(self, interval: Interval[float]) -> Interval[float]:
+        """The corrected interval."""
+        value, low, high = interval
+        scale = self.ratio * self.factor
+        center = value * self.ratio
+        return Interval(center, max(0.0, center - (value - low) * scale), center + (high - value) * scale)
+
+    def undo(self, interval: Interval[float]) -> Interval[float]:
+        """The interval that :meth:`apply` corrected."""
+        value, low, high = interval
+        scale = self.ratio * self.factor
+        center = value / self.ratio
+        return Interval(center, max(0.0, center - (value - low) / scale), center + (high - value) / scale)
+
+    def apply_to_model(self, model: RuntimeModel) -> RuntimeModel:
+        """The corrected runtime model."""
+        square = (self.ratio * self.factor) ** 2
+        low, high = (tuple(part * square for part in side) for side in (model.low, model.high))
+        return replace(
+            model,
+            terms={name: (once * self.ratio, each * self.ratio) for name, (once, each) in model.terms.items()},
+            first_validation_seconds=model.first_validation_seconds * self.ratio,
+            validation_seconds=model.validation_seconds * self.ratio,
+            idle_seconds=model.idle_seconds * self.ratio,
+            low=low,  # type: ignore[arg-type]
+            high=high,  # type: ignore[arg-type]
+        )
+
+
+@dataclass(frozen=True)
+class Recalibration:
+    """Corrections learned from ``cases``: outcomes of forecasts by one method, for intervals at ``confidence``."""
+
+    cases: tuple[Case, ...]
+    confidence: float
+
+    @classmethod
+    def of(cls, history: Record | Iterable[Record], *, method: str, confidence: float) -> Recalibration:
+        """Learn from the forecasts and outcomes in ``history``. Other records are ignored."""
+        records = read_any(history)
+        found = match(records).cases if any(one.kind == "forecast" for one in records) else ()
+        usable = (
+            case
+            for case in found
+            if case.forecast.method == method and min(case.forecast.own.value, case.real_seconds) > 0
+        )
+        return cls(tuple(usable), confidence)
+
+    @cached_property
+    def biases(self) -> Mapping[tuple[str, str], Bias]:
+        """Bias of each basis and machine family."""
+        groups: dict[tuple[str, str], list[float]] = {}
+        for case in self.cases:
+            groups.setdefault(_key(case), []).append(_log_ratio(case))
+        return {key: _find_bias(key, logs) for key, logs in groups.items()}
+
+    @cached_property
+    def _deviations(self) -> Mapping[str, list[float]]:
+        """Deviations of each basis in standard deviations; the bias of each case comes from the other cases."""
+        logs: dict[tuple[str, str], list[float]] = {}
+        for case in self.cases:
+            logs.setdefault(_key(case), []).append(_log_ratio(case))
+        found: dict[str, list[float]] = {}
+        for case in self.cases:
+            shift, key = 0.0, _key(case)
+            if self.biases[key].shift:
+                others = list(logs[key])
+                others.remove(_log_ratio(case))
+                shift = statistics.median(others) * self.biases[key].shift / math.log(self.biases[key].ratio)
+            deviation = standardize(case, own=True, shift=shift)
+            if deviation is not None:
+                found.setdefault(case.forecast.basis, []).append(abs(deviation))
+        return found
+
+    @cached_property
+    def scales(self) -> Mapping[str, Scale]:
+        """Scale of the intervals of each basis that has outcomes."""
+        every = [one for group in self._deviations.values() for one in group]
+        if not every:
+            return {}
+        overall = len(every) / (len(every) + PRIOR_OUTCOMES) * self._log_factor(every)
+        found = {}
+        for basis, group in self._deviations.items():
+            weight = len(group) / (len(group) + POOLED_OUTCOMES)
+            factor = self._settle(weight * self._log_factor(group) + (1 - weight) * overall, len(group))
+            cases = [case for case in self.cases if case.forecast.basis == basis]
+            inside = sum(bool(case.forecast.own.contains(case.real_seconds)) for case in cases)
+            found[basis] = Scale(factor, len(group), inside)
+        return found
+
+    def _log_factor(self, deviations: Sequence[float]) -> float:
+        """Logarithm of the conformal factor: a quantile of ``deviations`` relative to that of a normal distribution."""
+        ordered = sorted(deviations)
+        place = min((len(ordered) + 1) * self.confidence, float(len(ordered))) - 1
+        below = max(0, math.floor(place))
+        above = min(below + 1, len(ordered) - 1)
+        part = max(0.0, place - below)
+        found = ordered[below] if above == below or not part else (1 - part) * ordered[below] + part * ordered[above]
+        limited = min(MAX_FACTOR, max(1 / MAX_FACTOR, found / normal_quantile(self.confidence)))
+        return math.log(limited)
+
+    def _settle(self, log_factor: float, outcomes: int) -> float:
+        quantile = normal_quantile(self.confidence)
+        density = 2 * statistics.NormalDist().pdf(quantile) * quantile
+        error = math.sqrt(self.confidence * (1 - self.confidence) / outcomes) / density
+        if abs(log_factor) <= error or (log_factor < 0 and outcomes < ENOUGH_TO_NARROW):
+            return 1.0
+        return math.exp(log_factor)
+
+    def adjust(self, basis: str, instance_type: str | None) -> Adjustment:
+        """The correction of a prediction of ``basis`` for a machine."""
+        family = machine_family(instance_type) or ""
+        bias, scale = self.biases.get((basis, family)), self.scales.get(basis)
+        shift, factor = bias.shift if bias else 0.0, scale.factor if scale else 1.0
+        findings = []
+        if bias and bias.systematic:
+            findings.append(_describe_bias(bias))
+        if scale and factor != 1:
+            findings.append(_describe_scale(scale, basis, self.confidence))
+        return Adjustment(math.exp(shift), factor, tuple(findings))
+
+
+def recalibrate_estimate(estimate: RuntimeEstimate, history: Any) -> RuntimeEstimate:
+    """``estimate`` corrected by the outcomes in ``history``; called by :func:`vmselect.estimate`."""
+    if estimate.source is None:
+        return estimate
+    learned = Recalibration.of(history, method=estimate.method, confidence=estimate.confidence)
+    adjustment = learned.adjust(estimate.source.basis, estimate.source.identity.instance_type)
+    own = Interval(estimate.seconds, estimate.low, estimate.high)
+    seconds, low, high = adjustment.apply(own)
+    return replace(
+        estimate,
+        seconds=seconds,
+        low=low,
+        high=high,
+        terms={name: part * adjustment.ratio for name, part in estimate.terms.items()},
+        findings=(*estimate.findings, *adjustment.findings),
+        source=replace(estimate.source, own=own),
+    )
+
+
+def _key(case: Case) -> tuple[str, str]:
+    return case.forecast.basis, case.family or ""
+
+
+def _log_ratio(case: Case) -> float:
+    return math.log(case.real_seconds / case.forecast.own.value)
+
+
+def _find_bias(key: tuple[str, str], logs: Sequence[float]) -> Bias:
+    middle, count = statistics.median(logs), len(logs)
+    noise = max(LEAST_NOISE, 1.4826 * statistics.median(abs(one - middle) for one in logs))
+    error = 1.2533 * noise / math.sqrt(count)
+    enough = count >= ENOUGH_TO_CORRECT and abs(middle) > 2 * error
+    shift = middle * BIAS_SPREAD**2 / (BIAS_SPREAD**2 + error**2) if enough else 0.0
+    return Bias(*key, count, math.exp(middle), error, shift)
+
+
+def _describe_bias(bias: Bias) -> Finding:
+    percent = 100 * (bias.ratio - 1)
+    seen = f"{bias.outcomes} trainings on {bias.family} took {abs(percent):.0f} % {'longer' if percent > 0 else 'less'}"
+    if bias.shift:
+        message = f"{seen} than predicted, so {bias.basis} times are multiplied by {math.exp(bias.shift):.3g}."
+        return Finding("bias-corrected", message, NONE_OF_IT, "info")
+    message = f"{seen} than predicted. That is not corrected with fewer than {ENOUGH_TO_CORRECT} outcomes."
+    return Finding("bias-seen", message, "Record more outcomes.", "info")
+
+
+def _describe_scale(scale: Scale, basis: str, confidence: float) -> Finding:
+    message = (
+        f"Intervals of {basis} times are {scale.factor:.3g} times as wide as those of the method, at {confidence:.0%}: "
+        f"{scale.inside} of {scale.outcomes} outcomes were inside."
+    )
+    return Finding("recalibrated", message, NONE_OF_IT, "info")
