@@ -348,6 +348,18 @@ def print_workers() -> None:
         f"{number('workers', metric='distributed_training_time'):.0f} is printed. Against {alone:.0f} minutes, three "
         f"workers are {alone / together:.1f} times as fast, not {printed:.0f} times"
     )
+    workers = int(number("workers", metric="workers"))
+    print(
+        f"erratum: {printed:.0f} times on {workers} workers would be an efficiency of {printed / workers:.0%}; by the "
+        f"log it is {alone / together / workers:.0%}, if the separate trainings took {alone:.0f} minutes on one worker"
+    )
+    machine = "Standard_D2s_v3"  # the study does not name its machines
+    run = vs.Profile.from_times(
+        instance_type=machine, provider="azure", first_epoch_seconds=first, later_epoch_seconds=[later],
+        workers=workers, batch_size=40, model="cifar",
+    )  # fmt: skip
+    asked = vs.rank(run, epochs=int(epochs), catalog=vs.Catalog.embedded("2026-08-22"), nodes=[4])
+    print("four workers: " + "; ".join(one.reason for one in asked.excluded if one.reason_code == "no_two_node_probe"))
 
 
 if __name__ == "__main__":

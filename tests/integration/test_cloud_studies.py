@@ -55,6 +55,8 @@ def output() -> str:
         "so Azure: 3.63 and 1.22 EUR an hour",
         "take 11.9 minutes; about 5 is printed",
         "three workers are 2.5 times as fast, not 6 times",
+        "an efficiency of 200%; by the log it is 84%",
+        "four workers: Standard_D2s_v3 was not probed on two nodes",
     ],
 )
 def test_it_prints_what_was_published_and_what_does_not_hold(output: str, line: str) -> None:
