@@ -31,6 +31,8 @@ _HOST = re.compile(
     re.ASCII | re.IGNORECASE,
 )
 
+_URL_START = re.compile(r"(?:[A-Za-z0-9]+::)*[A-Za-z][A-Za-z0-9+.-]+:/")
+
 Value = TypeVar("Value")
 
 
@@ -124,6 +126,13 @@ def check_flag(name: str, value: Any) -> bool:
 def check_path(name: str, value: Any) -> Path:
     """``value`` as a Path, if a file system accepts it."""
     text = os.fspath(value) if isinstance(value, str | os.PathLike) else None
+    if isinstance(text, str) and _URL_START.match(
+        text
+    ):  # a Path has lost one of the slashes; a URL may contain a secret
+        raise ArgumentError(
+            f"{name} is a URL where a local path is needed, or a URL that became a Path. "
+            "Pass a local path; folders of records may be URLs, as text."
+        )
     if isinstance(text, str) and text and "\0" not in text and _is_encodable(text):
         path = Path(text)
         if all(len(os.fsencode(part)) <= MAX_FILE_NAME_BYTES for part in path.parts):
