@@ -19,6 +19,7 @@ import socket
 import stat
 import sys
 import tempfile
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import asdict, dataclass, field
@@ -40,6 +41,9 @@ VERSIONS = "vmselect-kept-"
 
 LARGE_BYTES = 2**30
 """The user is told when a backup copies a file of at least this size."""
+
+MAX_LOCK_SECONDS = 10.0
+"""Maximum time to wait for the lock of all journals."""
 
 _SYSTEM = ("/proc", "/sys", "/dev", "/run")
 _CACHES = (".cache", ".nv", ".triton", ".keras", ".torch")
@@ -692,12 +696,23 @@ def _claim(journal: Path) -> int | None:
 
 @contextmanager
 def _only_process(state: Path) -> Iterator[None]:
-    """Wait until no other probe creates, claims or extends a journal."""
+    """Wait until no other probe creates, claims or extends a journal, at most :data:`MAX_LOCK_SECONDS`.
+
+    A process that was stopped while it held the lock must not block every other command.
+    """
     handle = os.open(state / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        if fcntl is not None:
-            with suppress(OSError):
-                fcntl.flock(handle, fcntl.LOCK_EX)
+        end = time.monotonic() + MAX_LOCK_SECONDS
+        while fcntl is not None:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > end:
+                    break
+                time.sleep(0.01)
+            except OSError:  # a file system without locks
+                break
         yield
     finally:
         os.close(handle)

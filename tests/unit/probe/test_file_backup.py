@@ -346,3 +346,14 @@ def test_scratch_folders_of_killed_processes_are_removed(tmp_path, monkeypatch):
     assert (theirs.exists(), mine.exists()) == (False, True)
     file_protection.remove_scratch_folder(mine)
     assert not mine.exists()
+
+
+def test_a_process_that_keeps_the_lock_does_not_block_other_commands(work, monkeypatch):
+    import fcntl
+
+    monkeypatch.setattr(file_backup, "MAX_LOCK_SECONDS", 0.05)
+    folder, handle = file_backup.begin()
+    os.close(handle)
+    with open(folder.parent / "lock", "r+") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert [done.journal for done in file_backup.recover()] == [str(folder / file_backup.JOURNAL)]
