@@ -37,7 +37,7 @@ from vmselect.prediction.scaling import (
 )
 
 LEFT_OUT = {"lambda_pt": ("ncf",)}
-"""Models of a source whose batch size is that of all GPUs together, so their times are of another work."""
+"""Models of a source whose times contradict a constant batch size per GPU (probably that of all GPUs together)."""
 WIDER_SLOPE, WIDER_EXCESS = 3.0, 1.25
 """Factors by which the fitted standard deviations are multiplied: sources differ more than the systems of one source.
 Chosen on Gavel's measurements, so that intervals of works without history cover about 90 % there."""
