@@ -354,6 +354,6 @@ def test_a_process_that_keeps_the_lock_does_not_block_other_commands(work, monke
     monkeypatch.setattr(file_backup, "MAX_LOCK_SECONDS", 0.05)
     folder, handle = file_backup.begin()
     os.close(handle)
-    with open(folder.parent / "lock", "r+") as lock:
+    with (folder.parent / "lock").open("r+") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         assert [done.journal for done in file_backup.recover()] == [str(folder / file_backup.JOURNAL)]
