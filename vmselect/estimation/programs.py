@@ -129,7 +129,11 @@ def estimate_fits(profiles: Profiles, *, epochs: int | None = None, **options: A
         raise next(iter(excluded.values()))
     parts = [fit.estimate for fit in fits]
     without = (
-        Finding(EXCLUDED_FIT, f"The sum does not include fit {number}. {wrong}", f"Probe fit {number} again.")
+        Finding(
+            EXCLUDED_FIT,
+            f"The time of the program does not include its fit {number}. {wrong}",
+            f"Probe fit {number} again.",
+        )
         for number, wrong in excluded.items()
     )
     return FitsEstimate(

@@ -21,8 +21,9 @@ dissertation (0.029, root mean square). Table 4.1 does not count, because its ru
 def fit_totals(profiles: Sequence[Profile], *, scale: float, confidence: float) -> RuntimeModel:
     """Runtime model from the totals of all ``profiles``, whose epochs are multiplied by ``scale``.
 
-    The time at the measured number of epochs is that of the runs. How much of it occurs once is unknown, between
-    nothing and all. At other numbers of epochs, the estimate assumes nothing, and the interval contains both.
+    The time at the measured number of epochs is that of the runs. It is unknown which part of it occurs only once, such
+    as the initialization. The estimate at other numbers of epochs assumes that no part does, so that the time is
+    proportional to the epochs. Its interval extends to the other extreme, that all of it does.
     """
     title = profiles[0].title
     counts = {profile.setup.epochs for profile in profiles}

@@ -127,7 +127,7 @@ class Settings:
         given |= {"markets": None} | arguments
         if isinstance(given["epochs"], Set):
             raise ArgumentError(
-                f"epochs is {given['epochs']!r}, a set, which has no last value to decide. Pass a list."
+                f"epochs is {given['epochs']!r}, a set, which has no order. Pass a list: its last value decides."
             )
         counts = given["epochs"] = () if studied else several(check_count, "epochs", given["epochs"])
         last = counts[-1] if counts else None

@@ -284,7 +284,7 @@ def _one_gpu(
 def _several_nodes(
     estimates: Sequence[MachineEstimate], measured: Measured, nodes: int, scale: Scale, settings: Settings
 ) -> tuple[list[MachineEstimate], list[Excluded]]:
-    """Estimates of ``nodes`` nodes of the machines that were probed on two; and those that are refused."""
+    """Estimates for ``nodes`` nodes of the machines that were probed on two nodes; and the machines without one."""
     probed = {(one.instance_type, one.nodes, one.batch_size) for one in estimates}
     pairs = [one for one in estimates if one.nodes == 2]
     if scale.constant_batch == "global" and nodes > 2:

@@ -160,9 +160,9 @@ def _shares(usage: Usage) -> pd.DataFrame:
 def _phases(usage: Usage) -> list[dict[str, Any]]:
     """Name, begin and end (in seconds) of each phase of the training, in order of time.
 
-    The record keeps only some of the samples, but the total time of each phase. A kept sample stands for its share of
-    that total. If the gap before a sample is longer, the rest of the gap is assigned to the phase whose kept samples
-    cover least of its total.
+    The record keeps only some of the samples, but the total time of each phase. A kept sample stands for an equal share
+    of the total of its phase. If the time since the previous sample is longer than that share, the remainder is drawn
+    as the phase whose total is covered least so far.
     """
     kept = Counter(usage.phase)
     seen = {phase: max(found.values(), key=lambda one: one.seconds) for phase, found in usage.phases.items() if found}

@@ -43,9 +43,10 @@ NONE_OF_IT = "Pass recalibrate=False (--no-recalibrate) for the numbers of the m
 
 
 class Bias(NamedTuple):
-    """Systematic deviation of real times from predictions of one basis and machine family.
+    """Systematic deviation of real times from predictions for one machine family.
 
-    ``ratio`` is the median of real time / prediction, ``shift`` the logarithm of the correction, 0 if there is none.
+    ``basis`` is that of the predictions, such as ``measured``. ``ratio`` is the median of real time / prediction.
+    ``shift`` is the logarithm of the factor by which predictions are corrected, 0 if they are not.
     """
 
     basis: str

@@ -169,7 +169,7 @@ class Engine:
 
     @property
     def unfinished(self) -> list[Trial]:
-        """Trials still to start: not done, running or skipped."""
+        """Trials still to start, which are neither done, nor running, nor skipped."""
         return [trial for trial in self.trials if self.state.status_of(trial.id) in ("queued", "failed")]
 
     def write(self, event: str, **facts: Any) -> None:

@@ -57,10 +57,10 @@ class Missing:
 class SweepResult:
     """The records of a sweep, for ``rank``, ``compare`` and ``report``, and the trials without a record.
 
-    ``spent_usd`` includes the worst-case cost of trials that may still run (``unproved``); ``worst_usd`` is the
+    ``spent_usd`` includes the worst-case cost of trials that may still be running (``unproved``); ``worst_usd`` is the
     worst-case cost of the whole sweep. Skipping trials saved an estimated ``saved_usd``, at most ``saved_worst_usd``.
     ``added`` are repetitions of tied trials. ``not_started`` are trials of an interrupted sweep that ``resume`` starts.
-    ``findings`` are for ``Ranking.with_findings``.
+    ``findings`` name the machines without a record; pass them to ``Ranking.with_findings``.
     """
 
     folder: Path
