@@ -19,7 +19,7 @@ from vmselect.sweeps.journal import Journal, read_journal
 from vmselect.sweeps.runners import supervisor
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
-from sweep_faults import KILLS, SURVIVE, run_case
+from sweep_faults import KILLS, SURVIVE, is_alive, run_case
 
 PYTHON = sys.executable
 RECORD = """
@@ -220,13 +220,6 @@ def test_next_command_works_as_printed(work: Path) -> None:
 def test_after_any_kill_nothing_runs_and_no_record_is_lost(seed: int, tmp_path: Path) -> None:
     tally = run_case(seed, tmp_path, kills=(KILLS[seed % len(KILLS)],))
     assert not tally.violations
-
-
-def is_alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0] != b"Z"
-    except OSError:
-        return False
 
 
 needs_cgroups = pytest.mark.skipif(

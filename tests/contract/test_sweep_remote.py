@@ -29,7 +29,7 @@ from vmselect.sweeps.runners.supervisor import find_processes
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 from loopback_clusters import missing_slurm, missing_sshd, run_remote_case, slurm, ssh_config, sshd
-from sweep_faults import SURVIVE
+from sweep_faults import SURVIVE, is_alive
 
 COPY = "import os, shutil, sys\nprint(sys.argv)\nshutil.copy('template.json', os.environ['VMSELECT_FOLDER'])\n"
 
@@ -113,7 +113,7 @@ def test_end_on_a_host_is_proved_or_the_trial_stays_unproved(
     with sshd(tmp_path / "sshd") as config, ssh_config(config):
         try:
             result = vs.sweep(plan, work / "out", yes=True)
-            alive = Path(f"/proc/{pid.read_text()}").exists()
+            alive = is_alive(int(pid.read_text()))
             assert (bool(result.unproved), alive) == ((False, False) if cgroups else (True, True))
         finally:
             with contextlib.suppress(OSError):

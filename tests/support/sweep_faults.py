@@ -58,6 +58,14 @@ time.sleep(600)
 """A trial that leaves its session, its output and its environment, kills both supervisors, and goes on."""
 
 
+def is_alive(pid: int) -> bool:
+    """Whether a process runs. One that has ended but was not yet reaped by its parent does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0] != b"Z"
+    except OSError:
+        return False
+
+
 @dataclass
 class Tally:
     """What was tried and seen."""
