@@ -121,8 +121,8 @@ def snapshot(
 
 @app.command()
 def diff(
-    old: Annotated[Path | None, typer.Argument(help="Old price file.", show_default="the shipped prices")] = None,
-    new: Annotated[Path | None, typer.Argument(help="New price file.", show_default="your refreshed prices")] = None,
+    old: Annotated[Path | None, typer.Argument(help="Older price file.", show_default="the shipped prices")] = None,
+    new: Annotated[Path | None, typer.Argument(help="Newer price file.", show_default="your refreshed prices")] = None,
     format: FormatOption = Format.table,  # noqa: A002
 ) -> None:
     """List the prices that are new, removed, higher or lower in NEW than in OLD. Exit code 1 when there are any."""

@@ -79,7 +79,7 @@ def probe(
     alarm_when: Annotated[
         str | None, typer.Option(help="Run --alarm by another sampled quantity, such as 'gpu*_busy_share<0.2'.")
     ] = None,
-    alarm_seconds: Annotated[float, typer.Option(help="Seconds of high utilization before --alarm runs.")] = 10.0,
+    alarm_seconds: Annotated[float, typer.Option(help="Seconds beyond the threshold before --alarm runs.")] = 10.0,
     batch_size: Annotated[int | None, typer.Option(help="Batch size, if it cannot be detected.")] = None,
     instance_type: Annotated[str | None, typer.Option(help="Instance type, if it cannot be detected.")] = None,
     region: Annotated[str | None, typer.Option(help="Region, if it cannot be detected.")] = None,

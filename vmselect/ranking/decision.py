@@ -119,7 +119,7 @@ def _mean_epochs(candidates: Candidates, epochs: Interval[Floats]) -> Interval[F
 
 
 def _count_epochs(candidates: Candidates, settings: Settings) -> Interval[Floats]:
-    """Epoch counts: one row for all machine estimates; with a study, a row per machine estimate and one column."""
+    """Epoch counts: one row with a column per requested count, or with a study one column with a row per estimate."""
     if settings.epochs:
         counts = np.array([settings.epochs], dtype=float)
         return Interval(counts, counts, counts)

@@ -416,7 +416,7 @@ class Profile(Record):
 
     @property
     def second_epoch_seconds(self) -> float | None:
-        """T(ep2): seconds of the second epoch, including its validation and the boundary before it; None as above."""
+        """T(ep2): seconds of the second epoch, including its validation and the boundary before it; None if unknown."""
         return self._epoch_seconds(1)
 
     @property

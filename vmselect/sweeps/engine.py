@@ -116,7 +116,7 @@ def check_record(record: Record, trial: Trial) -> None:
     for name, level in trial.factors.items():
         found = record.factors.get(name, level)
         if found != level and str(found) != str(level):
-            raise ProfileError(f"The record has {name} {show(found)}, and its trial has {show(level)}.")
+            raise ProfileError(f"The record has {name} {show(found)}, its trial {show(level)}. It is not used.")
     if isinstance(record, Profile) and record.outcome != "out_of_memory":
         from vmselect.estimation import fit_runtime
 

@@ -200,11 +200,12 @@ def sweep(
     Trials start after ``confirm`` accepts the cost, or at once with ``yes=True``. The worst-case cost of the whole
     sweep stays within ``budget_usd``. At the end, or after an error, every started trial and machine is stopped.
 
-    With ``stop_when_sure``, trials that improve the choice most per dollar start first, tied trials are repeated, and
-    the others are skipped with a reason when the expected regret of the choice is below ``enough_regret``, relative to
-    its cost (default: 2 % with a ``history``, 5 % without), or no probe saves more than it costs. Trials are then
-    compared by the cost of a training of ``epochs`` epochs, by default by the cost of one epoch. ``history`` are
-    records of other trainings on several GPUs, which improve predictions. A resumed sweep keeps ``stop_when_sure``,
+    With ``stop_when_sure``, trials that improve the choice most per dollar start first, and tied trials are repeated.
+    The sweep stops when no probe is expected to save more than it costs, or when the expected regret (the extra cost of
+    the choice over the best machine) is below ``enough_regret``, a fraction of the cost of the choice (default: 2 %
+    with a ``history``, 5 % without). Trials that have not run are then skipped with a reason. They are compared by the
+    cost of a training of ``epochs`` epochs, by default by the cost of one epoch. ``history`` are records of other
+    trainings, each measured on several types of GPU, which improve predictions. A resumed sweep keeps ``stop_when_sure``,
     ``epochs`` and ``enough_regret`` unless they are given, but not the history.
 
     >>> plan = Plan("python train.py", factors={"batch_size": [64, 256]}, minutes=2)
