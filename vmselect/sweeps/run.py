@@ -205,8 +205,8 @@ def sweep(
     the choice over the best machine) is below ``enough_regret``, a fraction of the cost of the choice (default: 2 %
     with a ``history``, 5 % without). Trials that have not run are then skipped with a reason. They are compared by the
     cost of a training of ``epochs`` epochs, by default by the cost of one epoch. ``history`` are records of other
-    trainings, each measured on several types of GPU, which improve predictions. A resumed sweep keeps ``stop_when_sure``,
-    ``epochs`` and ``enough_regret`` unless they are given, but not the history.
+    trainings, each measured on several types of GPU, which improve predictions. A resumed sweep keeps
+    ``stop_when_sure``, ``epochs`` and ``enough_regret`` unless they are given, but not the history.
 
     >>> plan = Plan("python train.py", factors={"batch_size": [64, 256]}, minutes=2)
     >>> result = sweep(plan, "sweep/", yes=True)  # doctest: +SKIP
