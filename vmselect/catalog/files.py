@@ -127,10 +127,18 @@ def _read_json(path: Path) -> tuple[pd.DataFrame, table.RowNamer, list[table.Rul
     return raw, lambda positions: [f"{path.name} line {lines[p]}" for p in positions], table.other_currencies(raw)
 
 
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
+
+
 def _json_offers(text: str) -> tuple[list[dict[str, Any]], list[int]]:
     """The objects of the list ``offers``, and the line number on which each object begins."""
     decoder = json.JSONDecoder(parse_constant=lambda word: f"{word}", object_pairs_hook=_as_unique)
     whole = decoder.decode(text)
+    if _SURROGATE.search(text):  # pandas with Arrow strings cannot hold half of a surrogate pair
+        try:
+            json.dumps(whole, ensure_ascii=False).encode()
+        except UnicodeEncodeError:
+            raise ValueError("a text contains half of a surrogate pair (\\ud800 to \\udfff)") from None
     if isinstance(whole, dict):
         for name in whole:
             if name not in _JSON_FIELDS:

@@ -136,6 +136,7 @@ def test_a_missing_file_and_a_folder_are_errors(tmp_path) -> None:
         ('[{"provider": "aws", "instance_type": "x", "region": "r", "market": "spot",\n"usd_per_hour": 1},\n\n'
          '{"provider": "aws", "instance_type": "y", "region": "r", "market": "spot", "usd_per_hour": NaN}]',
          "line 4: usd_per_hour"),
+        ('[{"provider": "x", "instance_type": "\\ud800", "region": "r", "usd_per_hour": 1}]', "surrogate"),
     ],
 )  # fmt: skip
 def test_an_unusable_json_file_is_an_error(write, content, fact) -> None:
