@@ -1,9 +1,9 @@
 """Backups of existing files, made just before a probed script changes them, and their restoration.
 
-A :class:`Backup` is told of every change before it happens. It keeps a hard link to the file in a backup folder on the
-same disk, and a copy of the content if the content is about to change in place. Each backup is listed in a journal
-before the change. :meth:`Backup.settle` restores all files from the journal; so does the next command of vmselect if
-the probe was killed, because the kernel has then released the lock on the journal.
+A :class:`Backup` runs before every change. It keeps a hard link to the file in a backup folder on the same disk, and a
+copy of the content if the content is about to change in place. Each backup is listed in a journal before the change.
+:meth:`Backup.settle` restores all files from the journal. So does the next command of vmselect if the probe was killed,
+because the kernel has then released the lock on the journal.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ VERSIONS = "vmselect-kept-"
 """Prefix of the folder for new versions of existing files that a whole training wrote."""
 
 LARGE_BYTES = 2**30
-"""The user is told when a backup copies a file of at least this size."""
+"""A message is printed when a backup copies a file of at least this size."""
 
 MAX_LOCK_SECONDS = 10.0
 """Maximum time to wait for the lock of all journals."""
@@ -685,7 +685,14 @@ def _claim(journal: Path) -> int | None:
         first = json.loads(file.readline(2**20) or "{}")
     if fcntl is None or first.get("host") != socket.gethostname():
         return None
-    handle = os.open(journal, os.O_RDONLY | os.O_CLOEXEC)
+    return try_lock(journal)
+
+
+def try_lock(path: Path) -> int | None:
+    """Handle of the locked file or folder; None if another process has locked it, or it cannot be locked."""
+    if fcntl is None:
+        return None
+    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:

@@ -16,10 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-try:
-    import fcntl
-except ImportError:  # Windows
-    fcntl = None  # type: ignore[assignment]
+from vmselect.probe.file_backup import try_lock
 
 if TYPE_CHECKING:
     from vmselect.records.training import Saving
@@ -55,7 +52,7 @@ def make_scratch_folder(near: Path) -> Path:
     place = parent if other_disk and parent is not None else usual
     remove_abandoned(place)
     folder = Path(tempfile.mkdtemp(prefix=MARK, dir=place))
-    _locks[folder] = _lock(folder)
+    _locks[folder] = try_lock(folder)
     return folder
 
 
@@ -74,23 +71,10 @@ def remove_abandoned(place: Path) -> None:
         with suppress(OSError):
             if folder.is_symlink() or folder in _locks or folder.stat().st_ctime > newest:
                 continue
-            handle = _lock(folder)
+            handle = try_lock(folder)
             if handle is not None:
                 shutil.rmtree(folder, ignore_errors=True)
                 os.close(handle)
-
-
-def _lock(folder: Path) -> int | None:
-    """Handle of the locked ``folder``; None if another process has locked it, or folders cannot be locked."""
-    if fcntl is None:
-        return None
-    handle = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        os.close(handle)
-        return None
-    return handle
 
 
 class Scratch:

@@ -145,7 +145,7 @@ class _Parent:
         self.started = False
 
     def fork(self, after_import: Callable[..., None]) -> bool:
-        """Start the child process. Returns True in the child; here, ``started`` tells whether the mechanism works."""
+        """Start the child process. Returns True in the child; here, ``started`` is whether the mechanism works."""
         here, there = socket.socketpair()
         self._mask = signal.pthread_sigmask(signal.SIG_BLOCK, _FORWARDED)
         sys.stdout.flush()

@@ -637,7 +637,7 @@ def _check_factor(name: Any, factors: Mapping[str, Any], who: str, where: Where)
 
 
 def _matcher(rules: Sequence[Mapping[str, Any]], factors: Mapping[str, tuple[Level, ...]]) -> Callable[[Factors], bool]:
-    """A function that tells whether a combination matches one of ``rules``; fast also with thousands of rules."""
+    """A function that returns whether a combination matches one of ``rules``; fast also with thousands of rules."""
     index: dict[str, dict[Level, list[dict[str, frozenset[Level]]]]] = {}
     for rule in rules:
         sets = {name: frozenset(levels if isinstance(levels, list) else [levels]) for name, levels in rule.items()}

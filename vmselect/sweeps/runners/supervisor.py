@@ -373,16 +373,16 @@ def end_trial(folder: str, identifiers: Sequence[str]) -> dict[str, Any]:
     left = end_processes([*identifiers, *map(str, _list(status.get("pipes")))], cgroup)
     status = _read_status(folder)  # a supervisor that was asked to end has written it
     cgroup = cgroup or find_cgroup(status, token)
-    doubt = "" if left else find_doubt(status, cgroup, started=len(identifiers) > 1)
-    if not left and not doubt:
+    unproved = "" if left else explain_unproved(status, cgroup, started=len(identifiers) > 1)
+    if not left and not unproved:
         remove_cgroup(cgroup)
         if status.get("state") in ("starting", "running"):
             with contextlib.suppress(OSError):
                 _write(Path(folder, "status.json"), {**status, "state": "ended", "why": "guard", "left": []})
-    return {"left": left, "unproved": doubt}
+    return {"left": left, "unproved": unproved}
 
 
-def find_doubt(status: dict[str, Any], cgroup: str, *, started: bool) -> str:
+def explain_unproved(status: dict[str, Any], cgroup: str, *, started: bool) -> str:
     """Why processes may be left although none was found, or ""; ``status`` is that of a supervisor that has exited."""
     state, here = status.get("state"), describe_machine()
     if cgroup:
