@@ -68,10 +68,10 @@ def check_ssh(name: str, _: Path) -> None:
     for host in hosts:
         with contextlib.suppress(vs.errors.SweepError):
             *options, mark, target, command = ssh_command(host, "true")
-            assert (mark, target, command) == ("--", host, "true")
+            assert (mark, target, command) == ("--", host.strip(), "true")
             assert name not in options
-            assert not host.startswith("-")
-            assert not set(host) & set(" \t\r\n\0'\"\\`$;|&<>")
+            assert not target.startswith("-")
+            assert not set(target) & set(" \t\r\n\0'\"\\`$;|&<>")
 
 
 def check_paths(name: str, folder: Path) -> None:
