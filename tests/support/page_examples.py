@@ -51,10 +51,9 @@ def one_machine(folder: Path) -> None:
 
 
 PAGES: dict[str, Callable[[Path], None]] = {
-    "docs/how-to/decide-after-one-probe.md": one_machine,
+    "docs/how-to/which-machines-to-probe.md": one_machine,
     "docs/how-to/prepare-a-cloud-account.md": three_machines,
-    "docs/how-to/rank-under-a-deadline.md": three_machines,
-    "docs/how-to/use-spot.md": three_machines,
+    "docs/how-to/rank-with-limits-and-spot.md": three_machines,
 }
 
 

@@ -4,7 +4,7 @@ Between two measured batch sizes, the reciprocal of the number of epochs is inte
 the batch size. Outside the measured sizes, from half the smallest to twice the largest, the epochs of the nearest
 measured size are used, and the interval is widened: it covers the range from a constant number of epochs to one in
 proportion to the batch size. Sizes farther away are unknown. The rules were chosen on measurements, see
-docs/explanation/when-methodology-1-pays.md.
+docs/explanation/choosing.md.
 """
 
 from __future__ import annotations

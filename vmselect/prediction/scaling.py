@@ -54,7 +54,7 @@ class Constants:
 
 
 CONSTANTS = Constants()
-"""Fitted with tests/benchmarks/scaling.py to four sources, see docs/validation/scaling.md."""
+"""Fitted with tests/benchmarks/scaling.py to four sources, see docs/validation/prediction.md."""
 
 
 class Work(NamedTuple):
