@@ -1,7 +1,8 @@
 """Validation of arguments: one function, with one error message, for each kind of value.
 
-A number is a finite real number of Python or numpy, not a bool; a whole number may be written ``64.0``. Every check
-returns the value as a plain Python type, or raises :class:`~vmselect.errors.ArgumentError`.
+Every ``check_`` function gets the ``name`` of an argument, for the error message, and its ``value``. It returns the
+value as a plain Python type, or raises :class:`~vmselect.errors.ArgumentError`. A number is a finite real number of
+Python or numpy, not a bool; a whole number may be written as ``64.0``.
 """
 
 from __future__ import annotations
@@ -18,12 +19,12 @@ from typing import Any, TypeVar
 from vmselect.errors import ArgumentError
 
 MAX_COUNT = 2**53
-"""Larger whole numbers are not exact as floats."""
+"""Largest whole number that is accepted: floats represent all whole numbers up to this one exactly."""
 
 MAX_NAME = 200
 MAX_TEXT = 1_000
 MAX_FILE_NAME_BYTES = 255
-"""Length of one name in a path, on common file systems."""
+"""Largest number of bytes in the name of a file or folder on common file systems."""
 
 _HOST = re.compile(
     r"(?:[a-z0-9_][a-z0-9_.+-]*@)?"  # user
@@ -37,7 +38,7 @@ Value = TypeVar("Value")
 
 
 def show(value: object, *, longest: int = 60) -> str:
-    """``value`` as text for a message: shortened, printable and on one line."""
+    """Return the repr of ``value`` for a message: on one line, printable, cut after ``longest`` characters."""
     try:
         text = repr(value)
     except Exception:  # noqa: BLE001 - the repr of a caller's value may raise anything
@@ -49,7 +50,7 @@ def show(value: object, *, longest: int = 60) -> str:
 
 
 def is_number(value: object) -> bool:
-    """Whether ``value`` is a finite number and not a bool."""
+    """Return whether ``value`` is a finite number and not a bool."""
     if isinstance(value, bool) or type(value).__name__ == "bool" or not isinstance(value, Real):
         return False
     try:
@@ -59,7 +60,7 @@ def is_number(value: object) -> bool:
 
 
 def check_count(name: str, value: Any, *, least: int = 1, most: int = MAX_COUNT) -> int:
-    """``value`` as an int, if it is a whole number from ``least`` to ``most``."""
+    """Return ``value`` as an int. Raise an error unless it is a whole number from ``least`` to ``most``."""
     if not is_number(value) or value != int(value) or not least <= value <= most:
         bounds = f"of at least {least}" if most == MAX_COUNT else f"from {least} to {most}"
         raise ArgumentError(f"{name} must be a whole number {bounds}, not {show(value)}.")
@@ -69,7 +70,7 @@ def check_count(name: str, value: Any, *, least: int = 1, most: int = MAX_COUNT)
 def check_number(
     name: str, value: Any, *, least: float | None = None, most: float | None = None, above: float | None = None
 ) -> float:
-    """``value`` as a float, if it is a finite number from ``least`` to ``most`` and greater than ``above``."""
+    """Return ``value`` as a float. Raise an error unless it is in ``least`` to ``most`` and greater than ``above``."""
     fits = is_number(value) and (least is None or value >= least) and (most is None or value <= most)
     if not fits or (above is not None and value <= above):
         parts = [
@@ -85,24 +86,27 @@ def check_number(
 
 
 def check_seconds(name: str, value: Any, *, above: float | None = None) -> float:
-    """``value`` as a float, if it is a duration in seconds of at least 0 (greater than 0 with ``above=0``)."""
+    """Return a duration in seconds as a float. Raise an error if it is negative, or not greater than ``above``."""
     return check_number(name, value, least=0 if above is None else None, above=above)
 
 
 def check_share(name: str, value: Any, *, least: float = 0.0, most: float = 1.0) -> float:
-    """``value`` as a float, if it is a fraction (such as a confidence) from ``least`` to ``most``."""
+    """Return a fraction, such as 0.9, as a float. Raise an error unless it is from ``least`` to ``most``."""
     return check_number(name, value, least=least, most=most)
 
 
 def check_name(name: str, value: Any, *, longest: int = MAX_NAME) -> str:
-    """``value`` without surrounding blanks, if it is a text of 1 to ``longest`` characters."""
+    """Return a text without surrounding blanks. Raise an error unless it has 1 to ``longest`` characters."""
     if not isinstance(value, str) or not value.strip() or len(value) > longest or not _is_encodable(value):
         raise ArgumentError(f"{name} must be a name of 1 to {longest} characters, not {show(value)}.")
     return value.strip()
 
 
 def check_host(name: str, value: Any) -> str:
-    """``value`` as an ssh host: a name, an alias or an address, optionally after ``user@``; never an option of ssh."""
+    """Return a host for ssh: a name, an alias or an address, optionally after ``user@``.
+
+    Other texts raise an error, so that no text can act as a command-line option of ssh.
+    """
     text = check_name(name, value)
     if not _HOST.fullmatch(text):
         raise ArgumentError(f"{name} must be a host name, an alias, an address or user@host, not {show(value)}.")
@@ -110,28 +114,28 @@ def check_host(name: str, value: Any) -> str:
 
 
 def check_choice(name: str, value: Any, choices: Sequence[str]) -> str:
-    """``value``, if it is one of ``choices``."""
+    """Return ``value``. Raise an error unless it is one of ``choices``."""
     if not isinstance(value, str) or value not in choices:
         raise ArgumentError(f"{name} must be one of {', '.join(choices)}, not {show(value)}.")
     return value
 
 
 def check_flag(name: str, value: Any) -> bool:
-    """``value`` as a bool, if it is True, False, 1 or 0 (of Python or numpy)."""
+    """Return ``value`` as a bool. Raise an error unless it is True, False, 1 or 0 (of Python or numpy)."""
     if isinstance(value, bool) or (is_number(value) and value in (0, 1)) or type(value).__name__ == "bool":
         return bool(value)
     raise ArgumentError(f"{name} must be True or False, not {show(value)}.")
 
 
 def check_path(name: str, value: Any) -> Path:
-    """``value`` as a Path, if a file system accepts it."""
+    """Return ``value`` as a Path. Raise an error for URLs and for texts that cannot be a path."""
     text = os.fspath(value) if isinstance(value, str | os.PathLike) else None
     if isinstance(text, str) and _URL_START.match(
         text
     ):  # a Path has lost one of the slashes; a URL may contain a secret
         raise ArgumentError(
-            f"{name} is a URL where a local path is needed, or a URL that became a Path. "
-            "Pass a local path; folders of records may be URLs, as text."
+            f"{name} looks like a URL, but a local path is needed here. "
+            "Pass a local path; a URL of a folder of records must be passed as a str, not as a Path."
         )
     if isinstance(text, str) and text and "\0" not in text and _is_encodable(text):
         path = Path(text)
@@ -141,7 +145,7 @@ def check_path(name: str, value: Any) -> Path:
 
 
 def _is_encodable(text: str) -> bool:
-    """Whether ``text`` can be encoded as a file name. Undecodable bytes of a path can; other surrogates cannot."""
+    """Return whether the file system can encode ``text`` as a file name."""
     try:
         os.fsencode(text)
     except UnicodeEncodeError:
@@ -150,25 +154,25 @@ def _is_encodable(text: str) -> bool:
 
 
 def check_mapping(name: str, value: Any) -> dict[str, Any]:
-    """``value`` as a dict, if it is a mapping whose keys are names."""
+    """Return ``value`` as a dict. Raise an error unless it is a mapping whose keys are names."""
     if not isinstance(value, Mapping):
         raise ArgumentError(f"{name} must map names to values, not {show(value)}.")
     return {check_name(f"a name in {name}", key): item for key, item in value.items()}
 
 
 def check_dataclass(name: str, value: Any, kind: type[Value]) -> Value:
-    """``value``, if it is an instance of the dataclass ``kind``, or an instance made from a mapping of its fields."""
+    """Return ``value`` as an instance of the dataclass ``kind``; it may also be a mapping of the fields of ``kind``."""
     if isinstance(value, kind):
         return value
     try:
         return kind(**check_mapping(name, value))
     except TypeError as wrong:
         names = ", ".join(field.name for field in fields(kind))  # type: ignore[arg-type]
-        raise ArgumentError(f"{name} is invalid: {wrong}. Its fields are {names}.") from wrong
+        raise ArgumentError(f"{name} is invalid: {wrong}. Pass only these fields: {names}.") from wrong
 
 
 def check_factors(name: str, value: Any) -> dict[str, bool | int | float | str]:
-    """``value`` as a dict of names to numbers, texts and bools; None gives an empty dict."""
+    """Return ``value`` as a dict that maps names to numbers, texts or bools; None gives an empty dict."""
     factors = check_mapping(name, {} if value is None else value)
     return {factor: _as_plain(f"{factor} in {name}", given) for factor, given in factors.items()}
 
@@ -182,24 +186,24 @@ def _as_plain(name: str, value: Any) -> bool | int | float | str:
 
 
 def check_callable(name: str, value: Any) -> Callable[..., Any]:
-    """``value``, if it is callable."""
+    """Return ``value``. Raise an error unless it is callable."""
     if not callable(value):
         raise ArgumentError(f"{name} must be a function, not {show(value)}.")
     return value  # type: ignore[no-any-return]
 
 
 def check_indent(value: Any) -> int | None:
-    """The indent of JSON text, if it is None (all on one line) or 0 to 16 blanks."""
+    """Return the number of blanks per level of indented JSON text: 0 to 16, or None for JSON on one line."""
     return maybe(check_count, "indent", value, least=0, most=16)
 
 
 def maybe(check: Callable[..., Value], name: str, value: Any, **bounds: Any) -> Value | None:
-    """None if ``value`` is None, else the result of ``check``."""
+    """Return None if ``value`` is None, else the result of ``check(name, value, **bounds)``."""
     return None if value is None else check(name, value, **bounds)
 
 
 def list_items(value: Any) -> list[Any]:
-    """The items of ``value`` as a list; a list of ``value`` itself if it is not iterable."""
+    """Return the items of ``value`` as a list, or ``[value]`` if it is not iterable."""
     if not isinstance(value, Iterable):
         return [value]
     try:
@@ -209,7 +213,7 @@ def list_items(value: Any) -> list[Any]:
 
 
 def several(check: Callable[..., Value], name: str, value: Any, **bounds: Any) -> tuple[Value, ...]:
-    """Check one value or each value of an iterable; return them without duplicates, in the order given."""
+    """Apply ``check`` to one value or to each value of an iterable. Return the results in order, without duplicates."""
     items = [value] if isinstance(value, (str, bytes, Mapping)) else list_items(value)
     if not items:
         raise ArgumentError(f"{name} is empty. Give at least one value.")

@@ -1,7 +1,7 @@
-"""Reading and writing of files. No other module of vmselect writes files.
+"""Reading of files with a size limit, atomic writing, and safe file names.
 
 A file is written under a temporary name, synchronized to disk and renamed, so that readers see either the old or the
-new content. Temporary files of killed processes are removed at the next write to the folder.
+new content. Temporary files of killed processes are removed at the next write to the same folder.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pathlib import Path
 from vmselect.errors import CatalogError, ProfileError, VmselectError
 
 ABANDONED_AFTER_SECONDS = 3600.0
-"""The age at which a temporary file is taken as abandoned."""
+"""A temporary file that is older than this is treated as left by a killed process and removed."""
 
 AnyPath = str | os.PathLike[str]
 
@@ -33,7 +33,10 @@ _CHUNK_BYTES = 2**20
 
 
 def read_bytes(path: AnyPath, *, noun: str, limit: int, error: type[VmselectError] = ProfileError) -> bytes:
-    """The content of a regular file of at most ``limit`` bytes. Raises ``error``, which calls the file a ``noun``."""
+    """Return the content of the regular file ``path``, of at most ``limit`` bytes.
+
+    Failures raise ``error``, with a message that calls the file a ``noun``, such as "record".
+    """
     try:
         handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
         try:
@@ -54,7 +57,7 @@ def read_bytes(path: AnyPath, *, noun: str, limit: int, error: type[VmselectErro
 
 
 def read_text(path: AnyPath, *, noun: str, limit: int, error: type[VmselectError] = ProfileError) -> str:
-    """The content of a regular UTF-8 file as text; see :func:`read_bytes`."""
+    """Return the content of the UTF-8 file ``path`` as text; see :func:`read_bytes` for the arguments."""
     try:
         return read_bytes(path, noun=noun, limit=limit, error=error).decode("utf-8-sig")
     except UnicodeDecodeError:
@@ -70,7 +73,10 @@ def write_text(path: AnyPath, text: str, *, error: type[VmselectError] = Profile
 
 
 def write_bytes(path: AnyPath, data: bytes, *, error: type[VmselectError] = ProfileError) -> Path:
-    """Write ``data`` to ``path``, or to its target if it is a link; see :func:`write_text`."""
+    """Write ``data`` to ``path``, or to the target of the symbolic link ``path``.
+
+    An existing file is replaced and keeps its permissions.
+    """
     with writing(path, error=error):
         target = Path(os.path.realpath(path))
         with _temporary_file(target.parent, data, mode_of(target)) as temporary:
@@ -80,7 +86,7 @@ def write_bytes(path: AnyPath, data: bytes, *, error: type[VmselectError] = Prof
 
 
 def write_new(folder: Path, stem: str, text: str) -> Path:
-    """Write ``text`` to a new JSON file in ``folder``, named by :func:`claim_name`."""
+    """Write ``text`` to a new file ``stem``.json in ``folder``, or ``stem``-2.json and so on if that name exists."""
     with writing(folder):
         with _temporary_file(folder, text.encode("utf-8"), None) as temporary:
             target = claim_name(temporary, stem, otherwise=f"{stem}-{secrets.token_hex(4)}")
@@ -108,7 +114,7 @@ def claim_name(file: Path, stem: str, *, otherwise: str) -> Path:
 
 @contextmanager
 def writing(path: AnyPath, *, error: type[VmselectError] = ProfileError) -> Iterator[None]:
-    """Convert errors of the operating system while ``path`` is written into ``error``."""
+    """Context manager that converts errors of the operating system while ``path`` is written to ``error``."""
     try:
         yield
     except (OSError, ValueError, TypeError) as cannot:
@@ -128,7 +134,7 @@ def check_writable(path: AnyPath) -> None:
 
 
 def mode_of(target: Path) -> int | None:
-    """Permissions of the file ``target``; None if it does not exist or is a folder."""
+    """Return the permission bits of the file ``target``; None if it does not exist or is a folder."""
     try:
         found = target.stat().st_mode
     except FileNotFoundError:
@@ -141,27 +147,27 @@ def mode_of(target: Path) -> int | None:
 
 
 def is_folder(path: Path) -> bool:
-    """Whether ``path`` is a folder, or would be created as a folder because it does not end in ``.json``."""
+    """Return whether ``path`` is a folder, or does not exist and would become a folder (name without ``.json``)."""
     return has_folder(path) or (path.suffix.lower() != ".json" and not _mode(path))
 
 
 def has_file(path: Path) -> bool:
-    """Whether ``path`` is a regular file. False if access is denied; the next operation then reports the reason."""
+    """Return whether ``path`` is a regular file; False if access is denied."""
     return stat.S_ISREG(_mode(path))
 
 
 def has_folder(path: Path) -> bool:
-    """Whether ``path`` is a folder. False if access is denied."""
+    """Return whether ``path`` is a folder; False if access is denied."""
     return stat.S_ISDIR(_mode(path))
 
 
 def safe_name(text: str) -> str:
-    """``text`` with characters that are special to file systems or shells replaced, for use in a file name."""
+    """Return ``text`` as part of a file name: at most 100 characters, with special characters replaced by ``_``."""
     return re.sub(r"[^A-Za-z0-9._+-]+", "_", text).lstrip("._-")[:100].rstrip("._") or "unnamed"
 
 
 def pricing_folder() -> Path:
-    """The folder of the prices that ship with vmselect: in the installed package, or next to it in a checkout."""
+    """Return the folder of the prices that ship with vmselect, in the installed package or in a source checkout."""
     package = Path(__file__).resolve().parent
     for folder in (package / "_pricing", package.parent / "pricing"):
         if (folder / "manifest.json").is_file():
@@ -170,13 +176,13 @@ def pricing_folder() -> Path:
 
 
 def cache_folder() -> Path:
-    """The folder in the environment variable ``VMSELECT_CACHE_DIR``, or the platform's cache folder of vmselect."""
+    """Return the folder in the environment variable ``VMSELECT_CACHE_DIR``, or else the platform's cache folder."""
     own = os.environ.get("VMSELECT_CACHE_DIR")
     try:
         return Path(own).expanduser() if own else _platform_folder() / "vmselect"
     except RuntimeError:  # no such user, or one without a home
-        place = f"VMSELECT_CACHE_DIR is {own!r}, but that home" if own else "The user's home"
-        raise CatalogError(f"{place} folder does not exist. Set VMSELECT_CACHE_DIR to another folder.") from None
+        place = f"VMSELECT_CACHE_DIR is {own!r}, but that user's home" if own else "The user's home"
+        raise CatalogError(f"{place} folder is unknown. Set VMSELECT_CACHE_DIR to another folder.") from None
 
 
 def _platform_folder() -> Path:
@@ -188,7 +194,7 @@ def _platform_folder() -> Path:
 
 
 def _mode(path: Path) -> int:
-    """The mode of the file or folder ``path``; 0 if it does not exist or access is denied."""
+    """Return ``st_mode`` of the file or folder ``path``; 0 if it does not exist or access is denied."""
     try:
         return path.stat().st_mode
     except (OSError, ValueError):
@@ -197,7 +203,7 @@ def _mode(path: Path) -> int:
 
 @contextmanager
 def _temporary_file(folder: Path, data: bytes, mode: int | None) -> Iterator[Path]:
-    """Create a temporary file with ``data`` in ``folder``. It is removed at the end unless it was renamed."""
+    """Create a temporary file with ``data`` and the permissions ``mode``; remove it at the end unless renamed."""
     folder.mkdir(parents=True, exist_ok=True)
     _remove_abandoned(folder)
     path = folder / f".vmselect-{secrets.token_hex(8)}.part"
@@ -216,7 +222,7 @@ def _temporary_file(folder: Path, data: bytes, mode: int | None) -> Iterator[Pat
 
 
 def _remove_abandoned(folder: Path) -> None:
-    """Remove temporary files of killed processes from ``folder``; done once per process and folder."""
+    """Remove old temporary files of killed processes from ``folder``. Later calls for the same folder do nothing."""
     if folder in _cleaned:
         return
     _cleaned.add(folder)
@@ -232,7 +238,7 @@ def _remove_abandoned(folder: Path) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Synchronize the entries of ``folder`` (such as a new file name) to disk, where the system supports this."""
+    """Synchronize the file names in ``folder`` to disk, if the operating system supports this."""
     with suppress(OSError):
         handle = os.open(folder, os.O_RDONLY)
         try:

@@ -28,11 +28,11 @@ HOOKS: Mapping[str, str] = {
     "effects_html": "vmselect.report.notebook:effects_html",
     "scores_html": "vmselect.report.notebook:scores_html",
 }
-"""Name of the hook to the module and function that it calls. The module is imported at the first call."""
+"""Maps the name of each hook to ``module:function``. The module is imported when the hook is called."""
 
 
 def hook(name: str) -> Callable[..., Any]:
-    """The function of a higher layer that ``HOOKS`` lists under ``name``."""
+    """Import and return the function of a higher layer that ``HOOKS`` lists under ``name``."""
     module, function = HOOKS[name].split(":")
     implementation: Callable[..., Any] = getattr(importlib.import_module(module), function)
     return implementation

@@ -1,4 +1,4 @@
-"""Import of optional packages and of the public names of a package when they are first used."""
+"""Import of optional packages, and import of the public names of a package when they are first used."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ from vmselect.errors import MissingPackageError
 
 
 def require(module: str, *, extra: str, needed_by: str) -> ModuleType:
-    """Import the optional package ``module``, or raise an error that names the extra to install."""
+    """Import and return the optional package ``module``. If it is missing, the error names the extra to install.
+
+    ``needed_by`` is the feature that needs the package, as the subject of the message.
+    """
     try:
         return importlib.import_module(module)
     except ImportError as missing:
@@ -23,9 +26,9 @@ def require(module: str, *, extra: str, needed_by: str) -> ModuleType:
 
 
 def load_on_use(package: str, homes: Mapping[str, Sequence[str]]) -> tuple[list[str], Callable[[str], Any]]:
-    """The public names of ``package``, and a ``__getattr__`` that imports them on first use.
+    """Return the public names of ``package``, and a ``__getattr__`` that imports each of them on first use.
 
-    ``homes`` maps modules to the public names that they define.
+    ``homes`` maps each module to the public names that it defines.
     """
     home = {name: module for module, names in homes.items() for name in names}
 

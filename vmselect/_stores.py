@@ -1,8 +1,8 @@
-"""Folders that are named by a URL, in stores that fsspec reaches, such as ``s3://bucket/folder``.
+"""Reading and writing of files in folders that a URL such as ``s3://bucket/folder`` names, through fsspec.
 
-An object store creates each object as a whole, so that readers see complete files. Elsewhere, a file is written under a
-temporary name and renamed. A new file is created only if its name is absent where the store can do so; all names are
-also unique.
+Readers only see complete files: object stores create each object atomically; in other stores, a file is written under a
+temporary name and renamed. New files have unique names. Where the store supports this, creating a file fails if
+its name exists.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ CLOUD_OF_PROTOCOL = {
     "s3": "aws", "s3a": "aws", "az": "azure", "abfs": "azure", "abfss": "azure", "adl": "azure", "gs": "gcp",
     "gcs": "gcp",
 }  # fmt: skip
-"""Maps a URL protocol to the cloud that stores the files, unless the options name another server."""
+"""Maps a URL protocol to the cloud that stores the files, unless the options contain the address of another server."""
 
 LOCAL_PROTOCOLS = ("file", "local", "memory")
 SFTP_PROTOCOLS = ("sftp", "ssh")
@@ -40,25 +40,29 @@ _SECRET_NAME = re.compile(
     r"SECRET|TOKEN|PASS(?!I)|CREDENTIAL|_KEY|_SAS|CONNECTION_STRING|_PAT(_|$)|(^|_)AUTH(?!OR(_|$))", re.IGNORECASE
 )
 _PUBLIC_NAMES = ("host", "hostname", "username", "region_name")
-"""Names of options that are not secret, so that messages may show their values."""
+"""Names of fsspec options whose values are not secret, so that messages may show them."""
 
 _STORE_PACKAGES = {"botocore", "paramiko", "aiohttp", "azure", "google"}
-"""Packages that fsspec uses and whose exceptions are not OSErrors."""
+"""Packages that fsspec uses and that raise exceptions other than OSError."""
 
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 _ATOMIC_PROTOCOLS = ("memory", *CLOUD_OF_PROTOCOL)
-"""Protocols of stores that create a file as a whole and can refuse to replace one."""
+"""Protocols of stores that create files atomically and can refuse to replace an existing file."""
 
 MAX_ENTRIES = 2_000_000
-"""A folder with more files is not read."""
+"""Largest number of files in a folder. Listing a folder with more files raises an error."""
 
 _BATCH = 200
-"""Files that are requested at the same time."""
+"""Number of files that are requested from a store at the same time."""
 
 
 @dataclass(frozen=True)
 class Address:
-    """Address of a folder in a store. ``text`` opens it. ``shown`` may be printed; ``text`` and ``secrets`` may not."""
+    """Address of a folder in a store.
+
+    ``text`` is the complete URL and may contain a password; ``shown`` is the URL without secrets, for messages.
+    ``options`` are passed to fsspec, and ``secrets`` are texts that no message may contain.
+    """
 
     text: str = field(repr=False)
     shown: str
@@ -68,7 +72,7 @@ class Address:
 
     @property
     def store(self) -> str | None:
-        """Name of the cloud that stores the files, or None if unknown."""
+        """Name of the cloud that stores the files, such as "aws"; None if unknown."""
         nested = self.options.get("client_kwargs")
         named = nested.get("endpoint_url") if isinstance(nested, Mapping) else None
         if named or self.options.get("endpoint_url") or os.environ.get("AWS_ENDPOINT_URL"):
@@ -86,7 +90,7 @@ class Address:
         return self.protocol in SFTP_PROTOCOLS
 
     def hide(self, text: object) -> str:
-        """``text`` on one line of at most 300 characters, with secrets replaced by ***."""
+        """Return ``text`` on one line of at most 300 characters, with secrets replaced by ``***``."""
         line = " ".join(str(text).split())
         for secret in self.secrets:
             line = line.replace(secret, "***")
@@ -94,7 +98,7 @@ class Address:
 
 
 def read_address(url: str, options: Mapping[str, Any] | None = None) -> Address:
-    """Check ``url`` and the fsspec ``options`` that open it; return them as an address."""
+    """Check ``url`` and the ``options`` for fsspec, and return them as an address."""
     try:
         text = check_name("url", url, longest=MAX_URL_LENGTH)
         given = check_mapping("options", options) if options is not None else {}
@@ -105,7 +109,7 @@ def read_address(url: str, options: Mapping[str, Any] | None = None) -> Address:
         ) from None
     if "::" in re.sub(r"^(\w+://[^/\[]*)\[[^/\]]*\]", r"\1", text):  # without the host, which may be an IPv6 address
         raise ArgumentError(
-            "url chains several file systems with '::', but only one can be measured. Pass the URL of one file system."
+            "url chains several file systems with '::', but only one can be used. Pass the URL of one file system."
         )
     # A path may contain any character. Only a URL with a protocol is parsed.
     if "://" not in text:
@@ -124,12 +128,12 @@ def read_address(url: str, options: Mapping[str, Any] | None = None) -> Address:
 
 
 def is_secret_name(name: str) -> bool:
-    """Whether the value of an option or environment variable called ``name`` is treated as secret."""
+    """Return whether the value of an option or environment variable called ``name`` is treated as secret."""
     return _SECRET_NAME.search(name) is not None
 
 
 def _find_secrets(options: Mapping[str, Any]) -> set[str]:
-    """Secret values that no message may show: those of options, and of environment variables named like secrets."""
+    """Return the values of ``options`` and of environment variables that are treated as secret."""
     found = {value for name, value in os.environ.items() if is_secret_name(name)}
     waiting: list[tuple[str, Any]] = list(options.items())
     while waiting:
@@ -144,13 +148,13 @@ def _find_secrets(options: Mapping[str, Any]) -> set[str]:
 
 
 def _as_shown(secrets: Iterable[str]) -> tuple[str, ...]:
-    """``secrets`` in the forms in which they can appear in a line of text (plain or as a repr), longest first."""
+    """Return ``secrets`` as they may appear in a message (plain and as part of a repr), longest first."""
     lines = {" ".join(form.split()) for secret in secrets for form in (secret, repr(secret)[1:-1])}
     return tuple(sorted((line for line in lines if len(line) >= MIN_SECRET_LENGTH), key=len, reverse=True))
 
 
 def _open(fsspec: Any, address: Address, options: dict[str, Any]) -> tuple[Any, str]:
-    """File system and path of ``address``."""
+    """Return the fsspec file system of ``address``, and the path of the folder in it."""
     if not address.is_sftp or "[" not in (parts := urlsplit(address.text)).netloc:
         files, path = fsspec.core.url_to_fs(address.text, **options)
         return files, path
@@ -160,8 +164,11 @@ def _open(fsspec: Any, address: Address, options: dict[str, Any]) -> tuple[Any, 
 
 
 def open_files(address: Address, *, own: bool, error: type[VmselectError]) -> tuple[Any, str]:
-    """The fsspec file system of ``address``, over an ``own`` connection or a shared one, and the path of the folder."""
-    fsspec = require("fsspec", extra="transfer", needed_by="A folder in a store")
+    """Return the fsspec file system of ``address``, and the path of the folder in it.
+
+    With ``own=True``, a new connection is opened; otherwise fsspec may reuse an open one. Failures raise ``error``.
+    """
+    fsspec = require("fsspec", extra="transfer", needed_by="A folder named by a URL")
     with translating(address, "reach", error=error):
         try:
             files, root = _open(fsspec, address, {**address.options, "skip_instance_cache": own})
@@ -180,7 +187,10 @@ def open_files(address: Address, *, own: bool, error: type[VmselectError]) -> tu
 
 @contextmanager
 def translating(address: Address, doing: str, *, error: type[VmselectError]) -> Iterator[None]:
-    """Convert errors while ``doing`` something with the store to ``error``, without secrets."""
+    """Context manager that converts errors of the store to ``error``, with a message without secrets.
+
+    ``doing`` is the verb of the message: "read from" gives "Cannot read from s3://...".
+    """
     try:
         yield
     except VmselectError:
@@ -193,7 +203,7 @@ def translating(address: Address, doing: str, *, error: type[VmselectError]) -> 
 
 
 def explain(address: Address, doing: str, error: Exception) -> str:
-    """Message for ``error`` while ``doing`` something with the store, with a remedy for this kind of error."""
+    """Return a message about ``error`` with a remedy. ``doing`` is its verb: "read from" gives "Cannot read from"."""
     number, name = getattr(error, "errno", None), type(error).__name__
     text = address.hide(getattr(error, "strerror", None) or error) or name
     if isinstance(error, PermissionError) or name in ("AuthenticationException", "NoCredentialsError"):
@@ -212,7 +222,7 @@ def explain(address: Address, doing: str, error: Exception) -> str:
 
 @dataclass(frozen=True, eq=False)
 class Url(os.PathLike[str]):
-    """The URL of a file or folder. As text it has no secrets; ``os.fspath`` gives the URL that opens it."""
+    """The URL of a file or folder. ``str()`` gives it without secrets, ``os.fspath()`` with them."""
 
     address: Address
 
@@ -243,7 +253,7 @@ class Url(os.PathLike[str]):
 
     @property
     def is_record(self) -> bool:
-        """Whether this is the URL of a record and not of a folder."""
+        """Whether this is the URL of a record, which ends in ``.json``, and not of a folder."""
         return self.name.lower().endswith(".json")
 
 
@@ -251,7 +261,10 @@ Place = Path | Url
 
 
 def check_place(name: str, value: Any) -> Place:
-    """``value`` as a path, or as a URL if it begins with a protocol; ``file://`` gives a path."""
+    """Return ``value`` as a Url if it begins with a protocol such as ``s3://``, otherwise as a Path.
+
+    A ``file://`` URL also gives a Path. ``name`` is the name of the argument in error messages.
+    """
     text = os.fspath(value) if isinstance(value, str | os.PathLike) else None
     if not isinstance(text, str) or not _URL.match(text):
         return check_path(name, value)
@@ -262,7 +275,7 @@ def check_place(name: str, value: Any) -> Place:
 
 
 class Entry(NamedTuple):
-    """One file of a folder. ``version`` differs from that of any other content that the name had or will have."""
+    """A file in a folder. ``size`` is in bytes; ``version`` is a text that changes whenever the content changes."""
 
     name: str
     size: int
@@ -270,7 +283,7 @@ class Entry(NamedTuple):
 
 
 class Folder:
-    """A folder in a store. Errors are raised as :class:`ProfileError` without secrets."""
+    """A folder in a store. Its methods raise :class:`ProfileError`, with messages that contain no secrets."""
 
     def __init__(self, url: Url) -> None:
         self.address = url.address
@@ -278,7 +291,7 @@ class Folder:
         self._files, self._root = open_files(url.address, own=url.address.is_sftp, error=ProfileError)
 
     def entries(self, below: str = "") -> list[Entry]:
-        """The files in the folder, or in its subfolder ``below``, sorted by name; none if it does not exist."""
+        """Return the files in the folder or in its subfolder ``below``, sorted by name; none if it does not exist."""
         found = []
         with translating(self.address, "list", error=ProfileError):
             self._files.invalidate_cache()
@@ -295,7 +308,7 @@ class Folder:
         return sorted(found)
 
     def subfolders(self, below: str) -> list[str]:
-        """Names of the folders in the subfolder ``below``."""
+        """Return the names of the folders in the subfolder ``below``."""
         with translating(self.address, "list", error=ProfileError):
             self._files.invalidate_cache()
             try:
@@ -306,13 +319,13 @@ class Folder:
             return sorted(name.rstrip("/").rpartition("/")[2] for name in names)
 
     def has(self, name: str) -> bool:
-        """Whether the file ``name`` exists."""
+        """Return whether the file ``name`` exists."""
         with translating(self.address, "read from", error=ProfileError):
             self._files.invalidate_cache()
             return bool(self._files.isfile(self._path(name)))
 
     def read(self, name: str, *, limit: int) -> bytes:
-        """The content of the file ``name``, of at most ``limit`` bytes."""
+        """Return the content of the file ``name``. Raise ProfileError if it has more than ``limit`` bytes."""
         with translating(self.address, f"read {name[:100]!r} from", error=ProfileError):
             self._files.invalidate_cache()
             path = self._path(name)
@@ -322,7 +335,10 @@ class Folder:
         return data
 
     def read_all(self, entries: Sequence[Entry], *, limit: int) -> Iterator[tuple[Entry, bytes | ProfileError]]:
-        """Yield the content of each of ``entries``, or the error; several files are requested at the same time."""
+        """Yield each of ``entries`` with its content, or with an error if it cannot be read or exceeds ``limit`` bytes.
+
+        Several files are requested at the same time.
+        """
         for start in range(0, len(entries), _BATCH):
             batch = entries[start : start + _BATCH]
             small = [self._path(one.name) for one in batch if one.size <= limit]
@@ -337,14 +353,17 @@ class Folder:
                         if isinstance(content, Exception):
                             raise content
                         if content is None:
-                            raise FileNotFoundError(errno.ENOENT, "it does not exist any more")
+                            raise FileNotFoundError(errno.ENOENT, "the file does not exist any more")
                     _check_size(one.name, len(content), limit)
                     yield one, content
                 except ProfileError as unreadable:
                     yield one, unreadable
 
     def create(self, name: str, data: bytes) -> bool:
-        """Write the new file ``name``; False if it exists. ``name`` must be unique: not every store can refuse."""
+        """Write the new file ``name``, or return False if it exists.
+
+        Choose a unique ``name``: in some stores, two writers of the same name can overwrite each other's file.
+        """
         with translating(self.address, "write to", error=ProfileError):
             path = self._path(name)
             try:
@@ -364,7 +383,7 @@ class Folder:
         return True
 
     def write(self, name: str, data: bytes) -> None:
-        """Write the file ``name``; an existing file is replaced as a whole."""
+        """Write the file ``name``. An existing file is replaced atomically."""
         with translating(self.address, "write to", error=ProfileError):
             self._write(self._path(name), data)
 
@@ -382,7 +401,7 @@ class Folder:
 
     @contextmanager
     def _part(self, path: str, data: bytes) -> Iterator[str]:
-        """A temporary file with ``data`` next to ``path``. It is removed if an error occurs."""
+        """Create a temporary file with ``data`` in the folder of ``path``; remove it at the end unless renamed."""
         folder = path.rpartition("/")[0]
         part = f"{folder}/.vmselect-{random_bytes.token_hex(8)}.part"
         self._files.makedirs(folder, exist_ok=True)
@@ -399,7 +418,7 @@ class Folder:
 
 
 def _version(info: Mapping[str, Any]) -> str:
-    """Text that identifies the content of a file, from what the store says about it."""
+    """Return a text that changes with the content of a file, from the file's metadata ``info``."""
     for name in ("ETag", "etag", "md5Hash", "generation", "LastModified", "last_modified", "mtime", "created"):
         if info.get(name):
             return f"{info.get('size') or 0}-{info[name]}"[:200]
@@ -412,13 +431,13 @@ def _check_size(name: str, size: int, limit: int) -> None:
 
 
 class LocalFolder:
-    """A folder of this machine's file system, with the methods of :class:`Folder`."""
+    """A folder on this machine, with the methods of :class:`Folder`."""
 
     def __init__(self, path: Path) -> None:
         self.path = path.absolute()
 
     def entries(self, below: str = "") -> list[Entry]:
-        """The files in the folder, or in its subfolder ``below``, sorted by name; none if it does not exist."""
+        """Return the files in the folder or in its subfolder ``below``, sorted by name; none if it does not exist."""
         found = []
         try:
             with os.scandir(self.path / below) as listed:
@@ -435,18 +454,18 @@ class LocalFolder:
         return sorted(found)
 
     def subfolders(self, below: str) -> list[str]:
-        """Names of the folders in the subfolder ``below``."""
+        """Return the names of the folders in the subfolder ``below``."""
         try:
             return sorted(one.name for one in (self.path / below).iterdir() if one.is_dir())
         except OSError:
             return []
 
     def read(self, name: str, *, limit: int) -> bytes:
-        """The content of the file ``name``, of at most ``limit`` bytes."""
+        """Return the content of the file ``name``. Raise ProfileError if it has more than ``limit`` bytes."""
         return _files.read_bytes(self.path / name, noun="record", limit=limit)
 
     def read_all(self, entries: Sequence[Entry], *, limit: int) -> Iterator[tuple[Entry, bytes | ProfileError]]:
-        """Yield the content of each of ``entries``, or the error."""
+        """Yield each of ``entries`` with its content, or with an error if unreadable or larger than ``limit`` bytes."""
         for one in entries:
             try:
                 yield one, self.read(one.name, limit=limit)
@@ -454,7 +473,7 @@ class LocalFolder:
                 yield one, unreadable
 
     def create(self, name: str, data: bytes) -> bool:
-        """Write the new file ``name``; False if it exists."""
+        """Write the new file ``name``, or return False if it exists."""
         if _files.has_file(self.path / name):
             return False
         _files.write_bytes(self.path / name, data)
@@ -467,5 +486,5 @@ class LocalFolder:
 
 
 def open_folder(place: Place) -> Folder | LocalFolder:
-    """The folder at ``place``."""
+    """Return the folder at the path or URL ``place``."""
     return Folder(place) if isinstance(place, Url) else LocalFolder(place)

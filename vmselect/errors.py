@@ -4,15 +4,15 @@
 
     VmselectError
      ├─ ArgumentError          an argument has an invalid value                   (also a ValueError)
-     │   └─ PlanError          the plan of a sweep is invalid; ``where`` locates the fault
+     │   └─ PlanError          the plan of a sweep is invalid; ``where`` has the keys of the entry
      ├─ ProfileError           a record file cannot be read or written, or is of the wrong kind
-     ├─ ProbeError             a training could not be measured
+     ├─ ProbeError             a training, an inference or a transfer could not be measured
      │   └─ TransferError      files could not be transferred, verified or removed
-     ├─ EstimateError          the time cannot be estimated from the profile
+     ├─ EstimateError          the training time cannot be estimated from the profile
      ├─ CatalogError           a price is missing, or a price file is invalid
      │   └─ RefreshError       prices could not be fetched from a provider
-     ├─ RankingError           the candidates cannot be compared
-     ├─ ComparisonError        records cannot be compared, or do not contain the metric
+     ├─ RankingError           the machines cannot be ranked
+     ├─ ComparisonError        records cannot be compared, or do not contain the requested metric
      ├─ SweepError             a sweep cannot be started, continued or cleaned up
      └─ MissingPackageError    an optional package is needed for this feature     (also an ImportError)
 
@@ -34,7 +34,7 @@ class ArgumentError(VmselectError, ValueError):
 
 
 class PlanError(ArgumentError):
-    """The plan of a sweep is invalid. ``where`` is the path of keys to the invalid entry."""
+    """The plan of a sweep is invalid. ``where`` contains the keys and positions that lead to the invalid entry."""
 
     def __init__(self, message: str, where: tuple[str | int, ...] = ()) -> None:
         super().__init__(message)
@@ -46,7 +46,7 @@ class ProfileError(VmselectError):
 
 
 class ProbeError(VmselectError):
-    """A training could not be measured."""
+    """A training, an inference or a transfer could not be measured."""
 
 
 class TransferError(ProbeError):
@@ -54,7 +54,7 @@ class TransferError(ProbeError):
 
 
 class EstimateError(VmselectError):
-    """The time cannot be estimated from the profile."""
+    """The training time cannot be estimated from the profile."""
 
 
 class CatalogError(VmselectError):
@@ -66,11 +66,11 @@ class RefreshError(CatalogError):
 
 
 class RankingError(VmselectError):
-    """The candidates cannot be compared."""
+    """The machines cannot be ranked."""
 
 
 class ComparisonError(VmselectError):
-    """Records cannot be compared, or do not contain the metric."""
+    """Records cannot be compared, or do not contain the requested metric."""
 
 
 class SweepError(VmselectError):

@@ -28,12 +28,12 @@ class Finding:
 
 
 def warnings_first(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    """``findings`` without duplicates, warnings first, otherwise in the original order."""
+    """Return ``findings`` without duplicates, warnings before information, otherwise in the original order."""
     return tuple(sorted(dict.fromkeys(findings), key=lambda finding: finding.severity != "warning"))
 
 
 def table_html(rows: Iterable[Iterable[object]], head: Iterable[str] = ()) -> str:
-    """HTML table of ``rows`` for a notebook, with escaped values."""
+    """Return an HTML table of ``rows``, with the column titles ``head``, for a notebook. All values are escaped."""
     lines = [f"<tr>{''.join(f'<th>{escape(name)}</th>' for name in head)}</tr>"] if head else []
     for row in rows:
         cells = (f'<td style="text-align:left"><bdi>{escape(str(value))}</bdi></td>' for value in row)
@@ -42,6 +42,6 @@ def table_html(rows: Iterable[Iterable[object]], head: Iterable[str] = ()) -> st
 
 
 def findings_html(findings: Iterable[Finding]) -> str:
-    """HTML list of ``findings`` for a notebook, with escaped texts; an empty string without findings."""
+    """Return ``findings`` as an HTML list for a notebook, with escaped texts; an empty string if there are none."""
     items = "".join(f"<li>{escape(str(finding))}</li>" for finding in findings)
     return f"<ul>{items}</ul>" if items else ""

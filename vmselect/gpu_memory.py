@@ -1,10 +1,11 @@
 """Peak GPU memory of a training as a function of the batch size, and the part of a GPU that a training can use.
 
-A training keeps weights, gradients and optimizer state whatever the batch size is. Activations are proportional to the
-batch size. With two or more probed batch sizes, the memory is the line through neighbouring peaks. With one, the fixed
-part is that of weights, gradients and optimizer, and the rest is proportional to the batch size.
+The memory of weights, gradients and optimizer state does not depend on the batch size; the memory of activations is
+proportional to it. If two or more batch sizes were probed, peaks at other sizes are interpolated or extrapolated
+linearly. If one was probed, weights, gradients and optimizer state are subtracted from its peak, and the rest is scaled
+with the batch size. "Size" in this module is the number of examples that one GPU gets per step.
 
-The widths of the intervals and the memory that drivers and frameworks keep are chosen by judgement.
+The widths of the intervals and the memory that drivers and frameworks reserve are the authors' assumptions.
 """
 
 from __future__ import annotations
@@ -20,25 +21,25 @@ from vmselect.records import Profile
 
 GIB = 2**30
 MARGIN = 0.05
-"""Relative half-width of the peak at a probed batch size on another GPU, whose libraries choose other algorithms."""
+"""Relative half-width of the interval at a probed size: libraries choose other algorithms on another kind of GPU."""
 MARGIN_PER_DOUBLING = 0.1
-"""Relative half-width of the part that grows, per doubling of the batch size outside the probed ones."""
+"""Additional half-width of an extrapolated peak per doubling of the size, relative to the part that grows with it."""
 HIDDEN_FIXED = 0.25
-"""With one probed size: largest share of the growing part that may be independent of the batch size (workspaces)."""
+"""If one size was probed: share of the remaining memory that may not grow with the size, such as workspaces."""
 BYTES_PER_PARAMETER = 16
-"""Assumed bytes per parameter if they were not recorded: weight, gradient and the two moments of Adam, in float32."""
+"""Bytes per parameter, if the record has none: weight, gradient and the two moments of Adam in float32."""
 LEAST_BYTES_PER_PARAMETER = 4
-"""The same without moments, as with plain SGD, if gradients are freed as soon as they have been applied."""
+"""Least bytes per parameter: the float32 weight alone, as with SGD if each gradient is freed once it was applied."""
 LEAST_GROWTH = 0.02
-"""If the peaks of all probed sizes differ by a smaller share, something else than the batch determines them."""
+"""If the smallest and the largest peak differ by a smaller share, the peak is assumed not to depend on the size."""
 
 REPORTED_SHARE = 0.93
-"""Least share of its nominal memory that a GPU offers; cards with error correction keep up to 7 %."""
+"""Least share of the nominal memory of a GPU that its driver reports; error correction takes up to 7 %."""
 CONTEXT_BYTES = {"tensorflow": 1.5 * GIB}
 OTHER_CONTEXT_BYTES = 0.6 * GIB
-"""Memory that driver, libraries and framework keep; TensorFlow leaves the most free for them."""
+"""GPU memory that driver, libraries and framework reserve and a training cannot use, if the backend is another one."""
 JAX_SHARE = 0.75
-"""Share of the GPU that JAX uses unless its settings say otherwise."""
+"""Share of the GPU memory that JAX uses by default."""
 
 MemoryBasis = Literal["measured", "interpolated", "extrapolated"]
 MAX_SIZE = 2**40
@@ -52,30 +53,30 @@ class MemoryModel:
     >>> round(model.peak(256).value / 1e9, 1), model.basis(100)
     (13.0, 'interpolated')
 
-    ``peaks`` are the probed sizes and peaks, ascending. ``fixed`` is the part that does not depend on the size; it is
-    used with one probed size only, and None if unknown. ``low`` and ``high`` bound it.
+    ``peaks`` contains pairs of a probed size and its peak in bytes, by ascending size. ``fixed`` are the bytes of the
+    peak that do not depend on the size. They are used only if one size was probed; None means unknown.
     """
 
     peaks: tuple[tuple[int, float], ...]
     fixed: Interval[float] | None = None
     backend: str | None = None
     limit_share: float | None = None
-    """Share of the GPU that the framework may use, if a record states it."""
+    """Share of the GPU memory that the framework may use; None if no record contains it."""
 
     @property
     def grows(self) -> bool:
-        """Whether the memory at sizes above the probed ones is known."""
+        """Whether the peak can be extrapolated to sizes above the largest probed size."""
         (_, least), (_, most) = self.peaks[0], self.peaks[-1]
         return self.fixed is not None if len(self.peaks) == 1 else most - least >= LEAST_GROWTH * most
 
     def basis(self, size: int) -> MemoryBasis:
-        """What the memory at ``size`` rests on."""
+        """Return whether the peak at ``size`` was measured, is interpolated between probed sizes or extrapolated."""
         if any(size == known for known, _ in self.peaks):
             return "measured"
         return "interpolated" if self.peaks[0][0] < size < self.peaks[-1][0] else "extrapolated"
 
     def peak(self, size: int) -> Interval[float]:
-        """Peak at ``size``; the value and the upper end never fall as the size grows. NaN if it is unknown."""
+        """Return the peak in bytes at ``size``; NaN if unknown. Value and upper bound never decrease with the size."""
         known = dict(self.peaks)
         smallest, largest = self.peaks[0][0], self.peaks[-1][0]
         if size in known:
@@ -95,9 +96,9 @@ class MemoryModel:
         return _widen(known[nearest] + slope * (size - nearest), MARGIN_PER_DOUBLING * doublings * slope * size)
 
     def largest(self, usable_bytes: float) -> int | None:
-        """Largest size whose peak, at the upper end of its interval, is at most ``usable_bytes``; 0 if none is.
+        """Return the largest size for which the upper bound of the peak is at most ``usable_bytes``; 0 if none fits.
 
-        None if that is unknown, because only sizes that fit were probed and the growth is not known.
+        Return None if larger sizes may fit, but the peak cannot be extrapolated.
         """
         if self.grows:
             return _search(lambda size: self.peak(size).high <= usable_bytes)
@@ -105,7 +106,7 @@ class MemoryModel:
         return None if fits[-1:] == [self.peaks[-1][0]] or len(self.peaks) == 1 else fits[-1] if fits else 0
 
     def usable_bytes(self, reported_bytes: float) -> float:
-        """Bytes that the training can use of a GPU that reports this memory."""
+        """Return the bytes that a training can use of a GPU whose driver reports ``reported_bytes`` of memory."""
         if self.limit_share is not None or self.backend == "jax":
             return (self.limit_share or JAX_SHARE) * reported_bytes
         return max(0.0, reported_bytes - CONTEXT_BYTES.get(self.backend or "", OTHER_CONTEXT_BYTES))
@@ -127,7 +128,7 @@ def _widen(value: float, more: float) -> Interval[float]:
 
 
 def _search(fits: Callable[[int], bool]) -> int:
-    """Largest size for which ``fits`` is true; it is false for all larger ones."""
+    """Find the largest size for which ``fits`` is true, by bisection; 0 if it is false for size 1."""
     low, high = 0, 1
     while high < MAX_SIZE and fits(high):
         low, high = high, 2 * high
@@ -138,14 +139,15 @@ def _search(fits: Callable[[int], bool]) -> int:
 
 
 def examples_per_gpu(profile: Profile) -> int | None:
-    """Number of examples that one GPU gets per step; None if unknown."""
+    """Return the number of examples that one GPU gets per step; None if unknown."""
     return max(1, profile.batch_size // profile.environment.replicas) if profile.batch_size else None
 
 
 def read_peak(profile: Profile) -> int | None:
-    """Peak GPU memory of a complete step in bytes; None if the record does not tell what the training needs.
+    """Return the peak GPU memory in bytes that the training needed; None if unknown.
 
-    The driver reports the pool that JAX and TensorFlow reserve at their start, not the part in use.
+    Unknown are trainings that ran out of memory, and trainings with JAX or TensorFlow whose memory was read from the
+    driver: it reports the pool that these frameworks reserve at their start, not the part in use.
     """
     environment = profile.environment
     pooled = environment.gpu_memory and environment.gpu_memory.source == "nvml" and environment.backend != "torch"
@@ -153,9 +155,9 @@ def read_peak(profile: Profile) -> int | None:
 
 
 def fit_memory(profiles: Iterable[Profile]) -> MemoryModel | None:
-    """Memory of the training that ``profiles`` measured, on any machines; None if no profile has its peak memory.
+    """Fit a memory model to ``profiles`` of one training, on any machines; None if no profile has a peak.
 
-    The highest peak of each size counts. A size with a lower peak than a smaller size has the peak of that.
+    For each size, the highest measured peak is used. A peak that is lower than that of a smaller size is raised to it.
     """
     usable = [profile for profile in profiles if read_peak(profile) and examples_per_gpu(profile)]
     highest: dict[int, float] = {}
@@ -176,7 +178,7 @@ def fit_memory(profiles: Iterable[Profile]) -> MemoryModel | None:
 
 
 def _read_fixed(profiles: Sequence[Profile], peak: float) -> Interval[float] | None:
-    """The part of ``peak`` that does not depend on the batch size; None if unknown."""
+    """Return the bytes of ``peak`` that do not depend on the batch size; None if unknown."""
     for profile in profiles:
         seen = profile.environment.gpu_memory
         if seen and seen.weights_bytes is not None:
@@ -193,15 +195,16 @@ def _read_fixed(profiles: Sequence[Profile], peak: float) -> Interval[float] | N
 
 
 def bound_fixed(value: float, low: float, peak: float) -> Interval[float]:
-    """The part of ``peak`` that does not depend on the batch size: ``value``, or ``low`` if not all gradients are kept.
+    """Return an interval of the bytes of ``peak`` that do not depend on the batch size.
 
-    A compiled step applies and frees a gradient before it computes the next one, so its peak may be below ``value``.
+    ``value`` are the bytes of weights, optimizer state and all gradients, ``low`` those without gradients. A compiled
+    step may apply and free each gradient before it computes the next one, so ``peak`` may be below ``value``.
     """
     return Interval(value, low, value + HIDDEN_FIXED * (peak - value)) if value < peak else Interval(low, low, peak)
 
 
 def _limit_share(profiles: Iterable[Profile]) -> float | None:
-    """Share of its GPU that JAX was allowed to use; None if unknown."""
+    """Return the share of the GPU memory that the framework was allowed to use; None if unknown."""
     for profile in profiles:
         limit = profile.environment.gpu_memory and profile.environment.gpu_memory.limit_bytes
         whole = reported_bytes(profile)
@@ -211,5 +214,5 @@ def _limit_share(profiles: Iterable[Profile]) -> float | None:
 
 
 def reported_bytes(profile: Profile) -> int | None:
-    """Memory of the smallest GPU of the machine, as its driver reported it; None if unknown."""
+    """Return the memory in bytes of the machine's smallest GPU, as its driver reported it; None if unknown."""
     return min((gpu.memory_bytes for gpu in profile.environment.gpus if gpu.memory_bytes), default=None)

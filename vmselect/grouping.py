@@ -1,10 +1,10 @@
-"""Which records are repetitions of one another, and which can be compared.
+"""Finds which records are repetitions of the same setup, and which can be compared.
 
 * :func:`group_repetitions` groups records by instance type, provider, batch size, workers, nodes and varied factors.
 * :func:`check_repetitions` checks that the records of a group agree in all of :data:`CONDITIONS`.
-* :func:`check_comparable` checks that all records trained the same task. Different software gives a finding.
+* :func:`check_comparable` checks that all records are of the same task. Different software gives a finding.
 * :func:`find_differences` compares a training with the conditions of a forecast.
-* :func:`distinct` removes copies of a record.
+* :func:`distinct` removes duplicates of a record.
 
 An unknown value is compatible with every value.
 """
@@ -26,14 +26,15 @@ from vmselect.units import list_some
 AnyRecord = TypeVar("AnyRecord", bound=Record)
 
 KNOWN_FACTORS = frozenset({"instance_type", "machine", "provider", "region", "market", "batch_size", "nodes"})
-"""Factors that are also fields of a record; all other factors are part of its identity."""
+"""Factors that are not compared as factors, because they are also fields of a record."""
 
 
 class Condition(NamedTuple):
-    """A value that should agree between records: its name, how to read it, and the remedy if it differs.
+    """A property of a training that should be equal in all compared records.
 
-    ``part`` is "task" (what was trained), "software" (with which software) or "run" (how it was run). If the user
-    passes one of the arguments in ``given``, its value applies to all records, so theirs need not agree.
+    ``read`` reads it from a profile, and ``remedy`` is the advice if records differ in it. ``part`` is "task" (what was
+    trained), "software" or "run" (how it was run). If the user passes one of the arguments named in ``given``, that
+    argument replaces the property in all records, so records may differ in it.
     """
 
     name: str
@@ -48,7 +49,7 @@ VALIDATION = frozenset({"validation_examples"})
 
 
 def _validates(profile: Profile) -> bool:
-    """Whether the profile shows that the training validates, even if the probe ended before the first validation."""
+    """Return whether the training has validation data, even if the probe ended before the first validation."""
     setup = profile.setup
     return bool(profile.timeline.validations or setup.validation_examples or setup.validation_steps)
 
@@ -65,7 +66,7 @@ def _run(name: str, field: str) -> Condition:
 
 
 def _read_dispatch(profile: Profile) -> str | None:
-    """How Keras called the callbacks of the training; None if an older probe has changed that."""
+    """Return how Keras called the callbacks; None if the probe itself may have changed that, as older versions did."""
     environment = profile.environment
     return environment.dispatch if profile.probe == "epoch" or environment.step_timing else None
 
@@ -117,7 +118,7 @@ CONDITIONS: tuple[Condition, ...] = (
 
 
 class Identity(NamedTuple):
-    """Key of a group of records: records with the same key are repetitions."""
+    """Machine, batch size and factors of a record. Records with equal identities are repetitions."""
 
     instance_type: str | None
     provider: str | None
@@ -128,7 +129,7 @@ class Identity(NamedTuple):
 
 
 def distinct(records: Iterable[AnyRecord]) -> list[AnyRecord]:
-    """``records`` without copies, in the original order."""
+    """Return ``records`` in the original order, with only the first of several records with the same id."""
     first: dict[str, AnyRecord] = {}
     for record in records:
         first.setdefault(record.id, record)
@@ -138,9 +139,10 @@ def distinct(records: Iterable[AnyRecord]) -> list[AnyRecord]:
 def read_records(
     given: Any, model: type[AnyRecord], *, error: type[VmselectError] | None = ArgumentError
 ) -> list[AnyRecord]:
-    """``given``, a record or an iterable of records, as a list without copies.
+    """Return ``given``, a record or an iterable of records, as a list without duplicates.
 
-    Records that are not a ``model`` raise ArgumentError. An empty list raises ``error``, unless that is None.
+    Raise ArgumentError if an item is not an instance of ``model``. If there are no records, raise ``error``, or return
+    an empty list if ``error`` is None.
     """
     noun = next(kind.noun for kind in KINDS.values() if kind.model is model)
     records = [given] if isinstance(given, (Record, str, bytes)) else list_items(given)
@@ -154,7 +156,7 @@ def read_records(
 
 
 def identify(profile: Profile) -> Identity:
-    """The key of the group to which ``profile`` belongs."""
+    """Return the identity of ``profile``, by which repetitions are grouped."""
     varied = {name: value for name, value in profile.factors.items() if name not in KNOWN_FACTORS}
     nodes = count_nodes(profile)
     return Identity(
@@ -168,9 +170,9 @@ def identify(profile: Profile) -> Identity:
 
 
 def count_nodes(profile: Profile) -> int:
-    """Number of machines that trained together: the factor ``nodes``, or derived from the number of workers.
+    """Return the number of machines that trained together.
 
-    If the number of workers per machine is unknown, one worker per machine is assumed.
+    It is the factor ``nodes``, or else the number of workers divided by the workers per machine (1 if unknown).
     """
     nodes, environment = profile.factors.get("nodes"), profile.environment
     if isinstance(nodes, int | float) and nodes >= 1:
@@ -179,7 +181,10 @@ def count_nodes(profile: Profile) -> int:
 
 
 class Difference(NamedTuple):
-    """A condition in which a training differs from a forecast. ``other_work``: it was not the work of the forecast."""
+    """A property in which a training differs from its forecast.
+
+    ``other_work`` is True if the difference changes what was trained, so that the forecast does not apply.
+    """
 
     name: str
     forecast: Any
@@ -196,11 +201,14 @@ GIVEN_CONDITIONS = {
     "steps_per_epoch": "steps per epoch",
     "validation_steps": "validation steps",
 }
-"""Names of the conditions that the arguments of the same meaning replace."""
+"""Maps arguments that the user may pass to the names of the conditions that they replace."""
 
 
 def read_conditions(profiles: Sequence[Profile], given: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Values of :data:`CONDITIONS` that all ``profiles`` have in common, replaced by arguments that the user gave."""
+    """Return the values of :data:`CONDITIONS` that are equal in all ``profiles``.
+
+    Arguments that the user passed, in ``given``, replace the values of the profiles.
+    """
     given = given or {}
     found: dict[str, Any] = {}
     for condition in CONDITIONS:
@@ -216,7 +224,7 @@ def read_conditions(profiles: Sequence[Profile], given: Mapping[str, Any] | None
 
 
 def identify_forecast(forecast: Forecast) -> Identity:
-    """The key of the group of records to which the training of ``forecast`` belongs."""
+    """Return the identity that a record of the forecast training has."""
     factors = tuple(sorted(forecast.factors.items(), key=lambda item: item[0]))
     return Identity(
         forecast.instance_type, forecast.provider, forecast.batch_size, forecast.workers, forecast.nodes, factors
@@ -224,7 +232,7 @@ def identify_forecast(forecast: Forecast) -> Identity:
 
 
 def find_differences(forecast: Forecast, profile: Profile) -> list[Difference]:
-    """All known values in which the training ``profile`` differs from ``forecast``. An unknown value never differs."""
+    """Return all values in which the training ``profile`` differs from ``forecast``. Unknown values are ignored."""
     found: list[Difference] = []
     expected, real = identify_forecast(forecast), identify(profile)
     for field in Identity._fields:
@@ -245,9 +253,9 @@ def find_differences(forecast: Forecast, profile: Profile) -> list[Difference]:
 
 
 def group_repetitions(profiles: Iterable[Profile]) -> dict[Identity, list[Profile]]:
-    """Profiles without copies, grouped by identity and sorted from oldest to newest (otherwise in the given order).
+    """Group ``profiles`` by identity, without duplicates. Each group is sorted from oldest to newest.
 
-    A profile with unknown provider joins the group that differs only in the provider, if there is exactly one.
+    A profile without a provider is added to the group that differs only in the provider, if there is exactly one.
     """
     groups: dict[Identity, list[Profile]] = {}
     for profile in sorted(distinct(profiles), key=lambda p: p.created):
@@ -265,10 +273,10 @@ def group_repetitions(profiles: Iterable[Profile]) -> dict[Identity, list[Profil
 def check_repetitions(
     profiles: Sequence[Profile], *, given: Collection[str] = (), error: type[VmselectError] = EstimateError
 ) -> tuple[Finding, ...]:
-    """Raise ``error`` unless the profiles are repetitions of one setup on one machine.
+    """Raise ``error`` unless ``profiles`` are repetitions of one setup on one kind of machine.
 
-    ``given`` contains the names of the workload arguments that the user passed. Returns a finding if only some of the
-    profiles have validations.
+    ``given`` contains the names of the workload arguments that the user passed; profiles may differ in these. Return a
+    finding if only some of the profiles have validations.
     """
     if len(profiles) == 1:
         return ()
@@ -289,7 +297,10 @@ def check_repetitions(
 def check_comparable(
     profiles: Sequence[Profile], *, given: Collection[str] = (), error: type[VmselectError] = RankingError
 ) -> tuple[Finding, ...]:
-    """Raise ``error`` if the profiles are of different tasks. Returns findings on different software or validation."""
+    """Raise ``error`` if ``profiles`` trained different tasks. Return findings if software or validation differ.
+
+    ``given`` contains the names of the workload arguments that the user passed; profiles may differ in these.
+    """
     findings = []
     for condition in CONDITIONS:
         values = _distinct_values(profiles, condition.read)
@@ -324,13 +335,13 @@ def check_comparable(
 
 
 def list_values(values: Iterable[Any], *, most: int = 4) -> str:
-    """The first ``most`` values in ascending order, as text for a message."""
+    """Return the smallest ``most`` values as text for a message, followed by the number of values left out."""
     ordered = sorted(values, key=lambda value: (str(type(value)), value))
     return list_some([str(value)[:60] for value in ordered], most)
 
 
 def _find_unvalidated(profiles: Sequence[Profile], given: Collection[str]) -> tuple[Finding, ...]:
-    """A finding if only some profiles have validations, for example because a probe ended early."""
+    """Return a finding if some profiles have validations and others do not."""
     if not VALIDATION.isdisjoint(given):
         return ()
     # Given epochs include their validation, and a training that ran out of memory has no time.

@@ -24,16 +24,16 @@ from vmselect.records.training import MAX_EPOCHS
 from vmselect.records.usage import Usage
 
 SAVE_EVERY_SECONDS = 2.0
-"""Minimum time between two savings of a running training, whose record survives an interruption."""
+"""Least time between two writes of the record of a running training. Its record survives an interruption."""
 
 
 class ConvergenceProbe(PlainCallback):
     """Callback that records after how many epochs the monitored metric converges, without changing the training.
 
-    This is the epoch after which ``keras.callbacks.EarlyStopping`` with the same arguments would have stopped: the
-    probe calls this callback. With ``stop=True`` the training is stopped at this epoch (and, with
-    ``restore_best_weights=True``, its best weights are restored). Every training adds a run to the file or folder
-    ``path``.
+    A training has converged after the epoch at which ``keras.callbacks.EarlyStopping`` with the same arguments stops
+    it. The probe passes the metrics to such a callback. With ``stop=True`` the training really stops at this epoch
+    (and, with ``restore_best_weights=True``, its best weights are restored). Every training adds a run to the file or
+    folder ``path``.
 
     ::
 
@@ -87,7 +87,7 @@ class ConvergenceProbe(PlainCallback):
 
     @property
     def run(self) -> ConvergenceRun | None:
-        """Record of the last or running training; None before the monitored metric was first logged."""
+        """Record of the running or last training; None until the monitored metric is logged for the first time."""
         watch = self._watch
         if watch.direction is None or watch.batch_size is None:
             return None
@@ -116,14 +116,14 @@ class ConvergenceProbe(PlainCallback):
 
     @property
     def epochs_to_stabilise(self) -> int:
-        """Number of epochs after which early stopping would have ended the last training, or else of all its epochs."""
+        """Number of epochs until early stopping would have ended the last training; all its epochs if it would not."""
         if not self._watch.epochs_run:
             raise ProbeError("Nothing has been recorded yet. Train with model.fit(..., callbacks=[probe]) first.")
         return self._watch.stabilised_after or self._watch.epochs_run
 
     @property
     def stabilised(self) -> bool:
-        """Whether the last training converged: early stopping would have ended it."""
+        """Whether the last training converged, which means that early stopping would have ended it."""
         return self._watch.stabilised_after is not None
 
     def on_train_begin(self, logs: Logs = None) -> None:
@@ -212,7 +212,7 @@ class ConvergenceProbe(PlainCallback):
                 self._save()
 
     def on_train_end(self, logs: Logs = None) -> None:
-        """End the record of the training and save it. Called by Keras."""
+        """Complete and save the record of the training. Called by Keras."""
         watch = self._watch
         if watch.early_stopping is None:
             return
@@ -241,7 +241,7 @@ class ConvergenceProbe(PlainCallback):
                 sys.stdout.flush()
 
     def _check_absence(self, epoch: int, logs: Mapping[str, Any]) -> None:
-        """Reject a metric that is neither logged nor expected from a later validation."""
+        """Raise an error if the monitored metric is not logged and no later validation can log it."""
         facts, epochs = self._watch.facts, self.params.get("epochs")
         validated = any(name.startswith("val_") for name in logs)
         will_validate = facts.has_validation is None or epochs is None or facts.validates_between(epoch + 1, epochs)
@@ -271,7 +271,7 @@ class ConvergenceProbe(PlainCallback):
 
 @dataclass
 class _Watch:
-    """State of the record of one training."""
+    """What the probe has recorded of one training so far."""
 
     facts: keras_fit.FitFacts = field(default_factory=keras_fit.FitFacts)
     early_stopping: Any = None
@@ -303,13 +303,13 @@ class _Watch:
         return self.kept_usage if seen is None else seen.summed_up()
 
     def without_training(self) -> _Watch:
-        """Copy without references to objects of the training."""
+        """Return a copy without references to objects of the training, such as its callbacks."""
         facts, observation = keras_fit.FitFacts(), Observation(None)
         return replace(self, facts=facts, observation=observation, early_stopping=None, kept_usage=self.usage)
 
 
 class _Unstoppable:
-    """Stand-in for the model that early stopping can stop without stopping the training."""
+    """Replacement for the model: early stopping sets its ``stop_training``, and the training continues."""
 
     def __init__(self, model: Any) -> None:
         self._model = model
@@ -317,11 +317,11 @@ class _Unstoppable:
 
     @property
     def metrics(self) -> Any:
-        """Metrics of the model, which define whether each should increase or decrease."""
+        """Metrics of the model, from which early stopping infers whether a metric should increase or decrease."""
         return self._model.metrics
 
 
 def _runs_in(path: Place) -> tuple[ConvergenceRun, ...]:
-    """Runs that the file ``path`` already contains; none if it does not exist."""
+    """Return the runs that the file ``path`` contains; none if the file does not exist."""
     exists = path.is_record and Folder(path.parent).has(path.name) if isinstance(path, Url) else path.is_file()
     return ConvergenceStudy.load(path).runs if exists else ()

@@ -2,9 +2,9 @@
 
 Keras calls no callback when ``fit`` raises. An :class:`EndWatch` detects the end in three ways:
 
-* it wraps the step functions, and so receives their exceptions;
-* Keras' callback list lives as long as ``fit``: the training has ended when the list is deleted or the interpreter
-  exits;
+* it wraps the function that executes a step, and so receives its exceptions;
+* it waits for the deletion of Keras' callback list, which exists as long as ``fit`` runs, or for the exit of the
+  interpreter;
 * it handles SIGTERM, which by default ends a process at once.
 """
 
@@ -23,16 +23,16 @@ from typing import Any, Literal
 
 EndOutcome = Literal["interrupted", "out_of_memory"]
 OnEnd = Callable[[BaseException | None, str | None], None]
-"""Function of the exception that ended the training, or else of a text that describes its end."""
+"""Function that is called with the exception that ended a training, or with None and a text that describes the end."""
 
 _MEMORY_ERRORS = {"ResourceExhaustedError", "OutOfMemoryError"}
 _MEMORY_MESSAGE = re.compile("resource_exhausted|oom when allocating|out of memory|can('t|not) allocate memory", re.I)
 
 
 class EndWatch:
-    """Calls ``on_end`` once if a training ends without being reported; :meth:`stop` ends the watch.
+    """Calls ``on_end`` once if a training ends before :meth:`stop` is called.
 
-    ``anchor`` is an object that lives as long as the training.
+    ``anchor`` is an object that exists as long as the training runs; its deletion is taken as the end.
     """
 
     def __init__(self, on_end: OnEnd, *, anchor: object) -> None:
@@ -45,7 +45,7 @@ class EndWatch:
         self._watch_signal()
 
     def guard(self, owner: Any, name: str) -> None:
-        """Detect the exceptions of the function ``name`` of ``owner`` from now on."""
+        """Wrap the method ``name`` of ``owner``, so that an exception in it is detected as the end of the training."""
         function = vars(owner).get(name)
         if function is None or any(name == guard[1] for guard in self._guards):
             return
@@ -63,7 +63,7 @@ class EndWatch:
         setattr(owner, name, guarded)
 
     def release(self, name: str | None = None) -> None:
-        """Restore the guarded function ``name``, or all guarded functions."""
+        """Replace the wrapped method ``name``, or all wrapped methods if it is None, by the original."""
         for guard in [guard for guard in self._guards if name in (None, guard[1])]:
             self._guards.remove(guard)
             reference, guarded_name, before, guarded = guard
@@ -72,7 +72,7 @@ class EndWatch:
                 setattr(owner, guarded_name, before)
 
     def stop(self) -> None:
-        """End the watch, after the training has ended normally or its end was reported."""
+        """Stop watching. Called when the training has ended normally or its end has been detected."""
         self._over = True
         self.release()
         self._finalizer.detach()
@@ -111,8 +111,9 @@ class EndWatch:
 def release_data_before_exit() -> None:
     """Make TensorFlow's prefetching thread end before the interpreter exits.
 
-    The thread prefetches from a Python dataset, even after its epoch was cut short. If it still runs at exit, thread
-    and interpreter wait for each other forever. A garbage collection before exit ends the iterator and the thread.
+    The thread prefetches from a Python dataset, even after a probe ended the epoch early. If it still runs at exit,
+    thread and interpreter wait for each other forever. A garbage collection at exit deletes the iterator, which ends
+    the thread.
     """
     if "tensorflow" in sys.modules:
         atexit.unregister(gc.collect)  # once is enough for any number of trainings
@@ -120,7 +121,10 @@ def release_data_before_exit() -> None:
 
 
 def classify(error: BaseException | None, detail: str | None = None) -> tuple[EndOutcome, str | None]:
-    """Outcome of a training that ended with ``error`` or for the reason ``detail``, and one line that describes it."""
+    """Return the outcome of a training that ended with ``error`` or for the reason ``detail``, and a line of text.
+
+    The outcome is "out_of_memory" or "interrupted"; the text describes how the training ended.
+    """
     if error is None:
         return "interrupted", detail
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
@@ -131,7 +135,7 @@ def classify(error: BaseException | None, detail: str | None = None) -> tuple[En
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether ``error``, or the exception that caused it, reports that host or device memory ran out."""
+    """Return whether ``error``, or the exception that caused it, states that host or device memory was exhausted."""
     if isinstance(error, MemoryError) or type(error).__name__ in _MEMORY_ERRORS:
         return True
     # XLA and torch raise plain runtime errors; only the message identifies them.

@@ -38,7 +38,7 @@ MAX_CLIENTS = 1_000
 
 
 def build_calls(tally: CallTally) -> Calls:
-    """Measured calls of a load for a record. First calls whose service times differ from later calls are warm-up."""
+    """Return the measured calls for a record. First calls with other service times than later ones count as warm-up."""
     readings = tally.readings()
     # All of the first calls are kept. The random sample of later calls contains no information on the warm-up.
     sampled = (position for position, reading in enumerate(readings) if reading.number != position)
@@ -75,7 +75,7 @@ def build_calls(tally: CallTally) -> Calls:
 
 
 def describe(record: InferenceRecord) -> str:
-    """One line with the number of calls, latency percentiles and throughput of a record."""
+    """Return one line of text with the number of calls, latency percentiles and throughput of ``record``."""
     calls, rate = record.calls, record.items_per_second
     shown = [f"p{percent} {format_seconds(value)}" for percent in (50, 99) if (value := calls.percentile(percent))]
     if rate is not None:
@@ -87,7 +87,7 @@ def describe(record: InferenceRecord) -> str:
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class _LoadProbe(CommonOptions):
-    """Settings common to both probes of inference, and how they build and save a record."""
+    """Settings of both probes of inference, and methods that build and save a record."""
 
     bytes_per_item: float | None = None
     clock: Clock = time.perf_counter_ns
@@ -104,7 +104,10 @@ class _LoadProbe(CommonOptions):
     def _build(
         self, tally: CallTally, setup: InferenceSetup, end: tuple[BaseException | None, str | None], **facts: Any
     ) -> InferenceRecord:
-        """Record of a load. ``end`` is the error or the reason that interrupted it; (None, None) if it is complete."""
+        """Build the record of the calls in ``tally``.
+
+        ``end`` contains the exception or the text that describes what interrupted them; (None, None) if nothing did.
+        """
         interrupted = end != (None, None)
         return InferenceRecord(
             outcome="interrupted" if interrupted else "whole",
@@ -122,7 +125,7 @@ class _LoadProbe(CommonOptions):
 
 
 class _Caller(NamedTuple):
-    """Facts about the running ``predict`` or ``evaluate`` that Keras does not pass to callbacks; None if unknown."""
+    """Arguments of the running ``predict`` or ``evaluate``, which Keras does not pass to callbacks; None if unknown."""
 
     batch_size: int | None = None
     partial_batch: int | None = None
@@ -133,7 +136,7 @@ class _Caller(NamedTuple):
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class InferenceProbe(_LoadProbe, PlainCallback):
-    """Times every batch of ``model.predict`` or ``model.evaluate`` and writes an inference record.
+    """Callback that measures every batch of ``model.predict`` or ``model.evaluate`` and writes an inference record.
 
     The time of a batch begins at the end of the previous batch, so it includes fetching the data. The first batch,
     during which Keras traces and compiles the model, is recorded separately. The result of ``predict`` does not change,
@@ -227,7 +230,7 @@ class InferenceProbe(_LoadProbe, PlainCallback):
 
     def _begin(self, source: Literal["predict", "evaluate"], frame: FrameType | None) -> None:
         if self._watch is not None:
-            self._end(None, "its end was not reported")  # an earlier call that raised
+            self._end(None, "Keras did not report the end of the call")  # an earlier call that raised
         self._reset()
         if find_call(frame, "fit")[0] is not None:
             return
@@ -269,7 +272,7 @@ class InferenceProbe(_LoadProbe, PlainCallback):
 
 
 def read_caller(frame: FrameType | None, name: str) -> _Caller:
-    """Facts about the ``predict`` or ``evaluate`` call (``name``) found among the callers of ``frame``."""
+    """Read the arguments of the running ``predict`` or ``evaluate`` (``name``) from the callers of ``frame``."""
     local, callback_list = find_call(frame, name)
     local = local or {}
     adapter: Any = getattr(local.get("epoch_iterator"), "data_adapter", None)
@@ -287,21 +290,22 @@ def read_caller(frame: FrameType | None, name: str) -> _Caller:
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class CallProbe(_LoadProbe):
-    """Context manager that calls a function under load and measures latency; use :func:`vmselect.probe_inference`.
+    """Context manager that calls a function under load and measures its latency; use :func:`vmselect.probe_inference`.
 
     Args:
         path: file for the record, or folder in which each :meth:`run` writes a record.
         batch_size: number of items in each call.
         clients: number of threads that make calls at the same time.
-        rate: calls per second in an open loop: latency counts from the scheduled start of a call. By default each
-            client makes its next call when the previous call has returned (a closed loop).
-        seconds: time after which to end the load; by default it ends with the inputs.
-        warmup: number of calls between the first call and the load, recorded separately as the first call is.
+        rate: calls per second (an open loop); the latency of a call begins at its scheduled start. By default each
+            client makes its next call when its previous call has returned (a closed loop).
+        seconds: time after which to end the load; by default it ends when all inputs have been used.
+        warmup: number of warm-up calls after the first call. The first call and these are recorded separately.
         model: name of the model for the record; by default the name of the function.
         bytes_per_item: size of an item in bytes; required only if the inputs are neither arrays nor bytes.
         sample: seconds between two samples of machine usage; with None, usage is not sampled.
         errors: exception classes that count as failed calls; any other exception ends the run.
-        synchronize: function that waits until a result has been computed; by default for TensorFlow, JAX and torch.
+        synchronize: function that waits until the result of a call has been computed; by default, results of
+            TensorFlow, JAX and torch are waited for.
 
     >>> with CallProbe(batch_size=4, instance_type="my-laptop", verbose=0) as p:
     ...     record = p.run(sum, [[1, 2, 3, 4]] * 50)
@@ -336,7 +340,7 @@ class CallProbe(_LoadProbe):
 
     @property
     def record(self) -> InferenceRecord:
-        """Record of the last run."""
+        """Record of the last call of :meth:`run`."""
         if not self.records:
             raise ProbeError("Nothing has been measured yet. Call p.run(function, inputs) inside the with block first.")
         return self.records[-1]
@@ -353,7 +357,7 @@ class CallProbe(_LoadProbe):
     def run(self, function: Callable[[Any], Any], inputs: Any, *, calls: int | None = None) -> InferenceRecord:
         """Call ``function`` with each input, in order; write and return the record.
 
-        An array is split into batches of ``batch_size``. Of a list or a generator, each element is the input of a call.
+        An array is split into batches of ``batch_size``. Each element of a list or a generator is the input of a call.
         ``calls`` is the number of calls to make; the inputs are repeated as often as necessary.
         """
         if self._machine is None:
@@ -404,10 +408,10 @@ class _Run:
             batch = next(batches, None) if len(self._seconds) <= self._probe.warmup else None
 
     def _end_unreported(self, error: BaseException | None, detail: str | None) -> None:
-        self.end(error, detail or "its end was not reported")
+        self.end(error, detail or "the end of the run was not reported")
 
     def end(self, error: BaseException | None, detail: str | None) -> InferenceRecord:
-        """Build and save the record of the run, which ``error`` or ``detail`` may have interrupted. Idempotent."""
+        """Build, save and return the record. ``error`` or ``detail`` describe what interrupted the run. Idempotent."""
         probe = self._probe
         if self._ended:
             return probe.record

@@ -1,7 +1,7 @@
-"""Arguments of a running Keras ``fit`` that Keras does not pass to callbacks, read from the stack frame of ``fit``.
+"""Reads arguments of a running Keras ``fit``, which Keras does not pass to callbacks, from the stack frame of ``fit``.
 
 Keras passes only the number of epochs and steps to callbacks. Batch size, validation frequency and the kind of data are
-arguments and local variables of ``fit``. A value is unknown if another version of Keras names its variable differently.
+arguments and local variables of ``fit``. A value is unknown if a version of Keras gives its variable another name.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from typing import Any
 from vmselect.probe.environment import attempt
 
 FRAMES_UP = 12
-"""Number of callers of the callback among which ``fit`` is searched; in Keras 3 it is the second caller."""
+"""Number of calling functions that are searched for ``fit``, from the callback upwards. In Keras 3 it is the second."""
 
 
 @dataclass(frozen=True)
 class FitFacts:
-    """Arguments of one call of ``fit``, and facts about its data; None if unknown."""
+    """Arguments of one call of ``fit``, and properties of its data; None if unknown."""
 
     callback_list: weakref.ref[Any] | None = None
-    """Keras' callback list; a weak reference, because the list lives exactly as long as the call of ``fit``."""
+    """Weak reference to Keras' callback list, which is deleted when ``fit`` ends."""
     threaded: bool = False
     """Whether Keras calls ``on_train_batch_end`` from worker threads."""
     test_threaded: bool = False
@@ -34,19 +34,22 @@ class FitFacts:
     validation_freq: int | Collection[int] = 1
     has_validation: bool | None = None
     can_restart: bool = True
-    """Whether another epoch can follow an epoch that was cut short."""
+    """Whether Keras can start another epoch after the probe ended one early."""
     self_tuning_input: bool | None = None
     """Whether the data comes from a tf.data pipeline with autotuning."""
     continuous_input: bool | None = None
-    """Whether all epochs read from one iterator over endless data."""
+    """Whether one iterator over endless data provides the batches of all epochs."""
 
     def times(self, feeders: int) -> FitFacts:
-        """Copy with the total batch sizes of ``feeders`` processes, each of which contributes a batch to a step."""
+        """Return a copy with the total batch sizes of ``feeders`` processes, each of which adds a batch to a step."""
         sizes = {name: getattr(self, name) for name in ("batch_size", "partial_batch")}
         return replace(self, **{name: size * feeders for name, size in sizes.items() if size is not None})
 
     def validates_between(self, first: int, end: int) -> bool:
-        """Whether a validation follows any of the epochs from ``first`` to ``end - 1``; False if unknown."""
+        """Return whether Keras validates after any of the epochs ``first`` to ``end - 1``, counted from 0.
+
+        Return False if it is unknown whether the training has validation data.
+        """
         frequency = self.validation_freq
         if not self.has_validation:
             return False
@@ -56,13 +59,16 @@ class FitFacts:
 
 
 def read_fit(frame: FrameType | None) -> FitFacts:
-    """Arguments of the Keras ``fit`` call found among the callers of ``frame``."""
+    """Return the arguments of the Keras ``fit`` call found among the callers of ``frame``."""
     local, callback_list = find_call(frame, "fit")
     return _describe_list(callback_list) if local is None else _read_locals(local, callback_list)
 
 
 def find_call(frame: FrameType | None, function: str) -> tuple[dict[str, Any] | None, Any]:
-    """Local variables of Keras' ``function`` found among the callers of ``frame``, and its callback list."""
+    """Find Keras' ``function``, such as "fit", among the callers of ``frame``; return its locals and its callback list.
+
+    Each of the two is None if it was not found.
+    """
     callback_list: Any = None
     for name, local in walk_up(frame):
         if callback_list is None and hasattr(local.get("self"), "_async_train"):
@@ -73,7 +79,7 @@ def find_call(frame: FrameType | None, function: str) -> tuple[dict[str, Any] | 
 
 
 def walk_up(frame: FrameType | None) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Name and local variables of the function of ``frame`` and of its callers, ``FRAMES_UP`` at most."""
+    """Yield name and local variables of the function of ``frame`` and of its callers, ``FRAMES_UP`` at most."""
     for _ in range(FRAMES_UP):
         if frame is None:
             return
@@ -121,7 +127,7 @@ def _describe_list(callback_list: Any) -> FitFacts:
 
 
 def find_earliest_stop(callbacks: Iterable[Any]) -> int | None:
-    """Smallest number of epochs after which an early-stopping callback may end the training; None without one."""
+    """Return the least number of epochs after which early stopping can end the training; None if it is not used."""
     earliest = [
         max(0, getattr(one, "start_from_epoch", 0)) + max(1, getattr(one, "patience", 0)) + 1
         for one in callbacks
@@ -131,5 +137,5 @@ def find_earliest_stop(callbacks: Iterable[Any]) -> int | None:
 
 
 def positive(value: Any) -> int | None:
-    """``value`` if it is a positive integer, else None."""
+    """Return ``value`` if it is a positive integer, else None."""
     return int(value) if isinstance(value, int) and value > 0 else None

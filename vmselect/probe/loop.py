@@ -22,20 +22,22 @@ Batch = TypeVar("Batch")
 
 
 AROUND: list[Callable[[LoopProbe, Options], AbstractContextManager[Any]]] = []
-"""Functions that return a context manager to enter around each measured loop, given its probe and options."""
+"""Functions that take a probe and its options and return a context manager, which is active during the measured loop.
+
+``vmselect probe`` registers its own functions here."""
 
 
 class LoopProbe(Probe):
-    """Context manager that records the training loop inside it; use :func:`vmselect.probe_loop`.
+    """Context manager that measures the training loop inside it; use it as :func:`vmselect.probe_loop`.
 
-    It writes the same profile as :class:`~vmselect.IterationProbe`. Arguments that are not listed here are documented
-    there.
+    It writes the same profile as :class:`~vmselect.IterationProbe`, which documents the arguments that are not listed
+    here.
 
     Args:
         model: name of the model for the profile.
-        examples: number of training examples in an epoch; required only if the last batch is smaller.
+        examples: number of training examples in an epoch; required only if the last batch is smaller than the others.
         synchronize: function that waits until the device has finished; called at the end of each step and validation.
-            The default waits for torch and JAX, or else for TensorFlow, whichever of them reads the data.
+            By default, the probe waits for torch, JAX or TensorFlow, whichever the loop uses.
 
     >>> with LoopProbe(batch_size=4, steps=5, instance_type="my-laptop", verbose=0) as p:
     ...     for epoch in p.epochs(50):
@@ -93,7 +95,7 @@ class LoopProbe(Probe):
 
     @property
     def measured(self) -> bool:
-        """Whether a profile exists."""
+        """Whether the training has been measured, so that ``profile`` is available."""
         return self._profile is not None
 
     @property
@@ -176,7 +178,7 @@ class LoopProbe(Probe):
 
     @contextmanager
     def validation(self) -> Iterator[None]:
-        """Context manager for the validation that follows the steps of an epoch, which is timed."""
+        """Context manager that measures the time of the validation inside it, after the steps of an epoch."""
         recording = self._require()
         recording.timer.begin_validation()
         try:

@@ -1,8 +1,8 @@
-"""Observation of a measurement: usage samples, the alarm, and for trainings the input wait.
+"""Sampling of machine usage during a measurement, the alarm, and measurement of the input wait of trainings.
 
-A probe starts and stops the :class:`Sampler` and reports every change of phase to it. The sampler's thread takes a
-sample once per interval, and at the first changes of each phase, so that short phases get samples of their own. The
-thread ends before the process is forked and restarts in the parent process: a thread does not survive in the child.
+A probe starts and stops the :class:`Sampler` and reports to it when a phase begins, such as a validation. The sampler's
+thread takes a sample once per interval, and at the first beginnings and ends of each phase, so that short phases are
+sampled separately. The thread ends before the process is forked and restarts in the parent process.
 """
 
 from __future__ import annotations
@@ -37,22 +37,27 @@ if TYPE_CHECKING:
     from vmselect.records.usage import Limits, Phase, Summary, Usage
 
 MAX_ROWS_PER_PHASE = 240
-"""Enough for four minutes at one sample per second. Of an hour, every sixteenth sample is kept."""
+"""Largest number of samples that are kept per phase: four minutes at one sample per second. If a phase takes longer,
+every second, fourth, eighth ... sample is kept."""
 
 MIN_SAMPLE_SECONDS = 0.1
-"""Operating systems count CPU time in hundredths of a second: shorter samples would be mostly noise."""
+"""Least seconds between two samples: shorter ones would be mostly noise, as CPU time is counted in hundredths of a
+second."""
 
 MAX_EARLY_SAMPLES = 6
-"""Number of changes to or from a phase at which a sample is taken before the interval has passed. Without this limit,
-epochs shorter than the interval would cause ten samples per second."""
+"""How often the beginning or end of a phase causes a sample before the interval has passed, for each phase. Without
+this limit, epochs shorter than the interval would cause ten samples per second."""
 
 MAX_CHANGES = 10_000
 JOIN_SECONDS = 2.0
-"""Longest wait for the end of the sampler's thread: a driver that does not respond must not delay the training."""
+"""Longest wait, in seconds, for the end of the sampler's thread: a GPU driver that does not respond must not delay the
+training."""
 
 
 class Alarm:
-    """Calls ``notify`` when a sampled quantity stays beyond a threshold for ``seconds``; again only after it returned.
+    """Calls a function or command when a sampled quantity stays beyond a threshold for some ``seconds``.
+
+    It is called again only after the quantity has returned to the other side of the threshold.
 
     Args:
         notify: a function that takes the :class:`~vmselect.Finding`, or a command as a list of words or as one line,
@@ -60,11 +65,11 @@ class Alarm:
             ``VMSELECT_ALARM``. It runs in the background: the training does not wait for it and does not fail if the
             command fails.
         cpu: threshold from 0 to 1, for the utilization of the CPU cores that the process may use, or of its
-            container's CPU quota if that is lower. Used if there is no ``quantity``.
+            container's CPU quota if that is lower. Ignored if ``quantity`` is given.
         seconds: how long the quantity must stay beyond the threshold.
         quantity: name of another sampled quantity, such as ``disk_read_bytes_per_second``. An asterisk stands for any
-            text: ``gpu*_memory_used_share`` is that of any GPU.
-        above, below: threshold of ``quantity``, one of the two.
+            text: ``gpu*_memory_used_share`` is the share of used memory of any GPU.
+        above, below: threshold of ``quantity``. Pass one of the two.
 
     >>> import vmselect as vs
     >>> probe = vs.IterationProbe("records/", stop=False, alarm=vs.Alarm(print, cpu=0.95, seconds=60))
@@ -87,14 +92,16 @@ class Alarm:
         self.quantity = maybe(check_name, "quantity", quantity)
         self.above, self.below = maybe(check_number, "above", above), maybe(check_number, "below", below)
         if (self.above is None) == (self.below is None) if self.quantity else (self.above, self.below) != (None, None):
-            raise ArgumentError("above= or below= is the threshold of quantity=. Pass quantity= and one of the two.")
+            raise ArgumentError(
+                "quantity= needs a threshold, and a threshold needs quantity=. Pass quantity= with above= or below=."
+            )
         self.reset()
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_beyond_since": None, "_raised": False}
 
     def reset(self) -> None:
-        """Forget earlier samples, at the start of a training."""
+        """Forget earlier samples. Called at the start of a training."""
         self._beyond_since: float | None = None
         self._raised = False
 
@@ -114,7 +121,7 @@ class Alarm:
             threading.Thread(target=_notify, args=(self.notify, finding), name="vmselect-alarm", daemon=True).start()
 
     def _check_quantity(self, values: Mapping[str, float]) -> tuple[bool, Finding] | None:
-        """Whether the quantity is beyond its threshold, and the finding; None if it was not sampled."""
+        """Return whether ``quantity`` is beyond its threshold, and a finding about it; None if it was not sampled."""
         seen = {name: value for name, value in values.items() if fnmatch.fnmatchcase(name, self.quantity or "")}
         if not seen:
             return None
@@ -123,11 +130,11 @@ class Alarm:
         name = extreme(seen, key=lambda one: seen[one])
         side, beyond = ("below", seen[name] < threshold) if self.above is None else ("above", seen[name] > threshold)
         message = f"{name} has been {side} {threshold:g} for {format_seconds(self.seconds)}, now {seen[name]:.4g}."
-        remedy = "Check the machine while it trains: vmselect.diagnose explains the finished record."
+        remedy = "Check the machine now, or pass the record to vmselect.diagnose() after the training."
         return beyond, Finding("quantity-alarm", message, remedy, "info")
 
     def _check_cpu(self, values: Mapping[str, float], limits: Limits | None) -> tuple[bool, Finding] | None:
-        """Whether the CPU is busier than the threshold, and the finding; None if it was not sampled."""
+        """Return whether CPU utilization is above its threshold, and a finding about it; None if it was not sampled."""
         share, who = values.get("usable_cpu_share"), "The CPU has"
         allowed = None if limits is None else limits.container_cores
         if limits is not None and allowed is not None and (limits.cores is None or allowed < limits.cores):
@@ -148,7 +155,7 @@ def _notify(notify: Callable[[Finding], object] | tuple[str, ...], finding: Find
             environment = {**os.environ, "VMSELECT_ALARM": str(finding)}
             subprocess.run(notify, env=environment, stdin=subprocess.DEVNULL, check=False)
     except Exception as problem:  # noqa: BLE001 - the function is the caller's; the training must not end with it
-        sys.stderr.write(f"vmselect: notify= of the alarm failed ({problem}). The alarm was: {finding}\n")
+        sys.stderr.write(f"vmselect: the alarm's notify function failed ({problem}). The alarm was: {finding}\n")
 
 
 def _check_notify(notify: Any) -> Callable[[Finding], object] | tuple[str, ...]:
@@ -159,22 +166,25 @@ def _check_notify(notify: Any) -> Callable[[Finding], object] | tuple[str, ...]:
     except (TypeError, ValueError):
         words = []
     if not words or not all(isinstance(word, str) and "\0" not in word for word in words):
-        raise ArgumentError(f"notify must be a function, or a command as text or list, not {show(notify)}.")
+        raise ArgumentError(f"notify must be a function, or a command as a text or a list, not {show(notify)}.")
     return tuple(words)
 
 
 class PhaseTally:
-    """Exact sums over all samples of a phase, and a bounded subset: when it is full, every second sample is dropped."""
+    """Statistics of the samples of a phase: exact sums over all samples, and a subset of bounded size for percentiles.
+
+    When the subset is full, every second sample of it is dropped.
+    """
 
     def __init__(self) -> None:
         self.sums: dict[str, tuple[int, float, float, float]] = {}
-        """Maps each quantity to its number of samples, seconds, sum weighted by seconds, and maximum."""
+        """Maps each quantity to four numbers: samples, seconds, sum of value times seconds, and maximum."""
         self.rows: list[tuple[float, Mapping[str, float]]] = []
         self._stride = 1
         self._seen = 0
 
     def add(self, at: float, seconds: float, values: Mapping[str, float]) -> None:
-        """Add a sample that covers the ``seconds`` before the time ``at``."""
+        """Add a sample of the ``seconds`` that ended at the time ``at``, in seconds since the start of sampling."""
         for name, value in values.items():
             count, total, weighted, maximum = self.sums.get(name, (0, 0.0, 0.0, -math.inf))
             self.sums[name] = (count + 1, total + seconds, weighted + seconds * value, max(maximum, value))
@@ -186,7 +196,7 @@ class PhaseTally:
         self._seen += 1
 
     def summaries(self) -> dict[str, Summary]:
-        """Statistics of every quantity in this phase."""
+        """Return count, seconds, mean, maximum, median and 95th percentile of each quantity in this phase."""
         from vmselect.records.usage import Summary
 
         found = {}
@@ -204,21 +214,27 @@ class PhaseTally:
 
 
 class Tally:
-    """All samples of a measurement, grouped by phase. One thread may add samples while others build the usage."""
+    """All samples of a measurement, grouped by phase.
+
+    A thread may call :meth:`add` while another thread calls :meth:`build`.
+    """
 
     def __init__(self) -> None:
         self._phases: dict[Phase, PhaseTally] = {}
         self._lock, self._process = threading.RLock(), os.getpid()
 
     def add(self, phase: Phase, at: float, seconds: float, values: Mapping[str, float]) -> None:
-        """Add the finite values of a sample of ``phase`` that covers the ``seconds`` before the time ``at``."""
+        """Add the finite ``values`` of a sample of ``phase``; see :meth:`PhaseTally.add`."""
         finite = {name: float(value) for name, value in values.items() if math.isfinite(value)}
         if seconds > 0 and finite:
             with self._locked():
                 self._phases.setdefault(phase, PhaseTally()).add(at, seconds, finite)
 
     def build(self, interval: float, limits: Limits | None) -> Usage:
-        """Usage for a record. It has no series for single CPU cores, because a large machine has hundreds."""
+        """Return all samples as the ``usage`` of a record: statistics per phase, and a series of values per quantity.
+
+        There is no series for single CPU cores, of which a large machine has hundreds.
+        """
         from vmselect.records.usage import PHASES, Limits, Usage
 
         with self._locked():
@@ -240,7 +256,10 @@ class Tally:
         )
 
     def _locked(self) -> threading.RLock:
-        """Lock of the samples, reentrant because a signal handler may build a record while its thread holds it."""
+        """Return the lock of the samples.
+
+        It is reentrant: a signal handler may build a record in the thread that holds the lock.
+        """
         if self._process != os.getpid():  # a forked child: the thread that held the lock does not exist here
             self._lock, self._process = threading.RLock(), os.getpid()
         return self._lock
@@ -251,13 +270,13 @@ def _percentile(ordered: list[float], share: float) -> float:
 
 
 def _round(value: float) -> float:
-    """``value`` rounded to four significant digits, the precision of a sample."""
+    """Round ``value`` to four significant digits."""
     return float(f"{value:.4g}")
 
 
 @dataclass(eq=False)
 class Sampler:
-    """Samples machine usage in a thread, from :meth:`start` to :meth:`stop`, which returns the usage."""
+    """Samples machine usage in a thread every ``interval`` seconds, from :meth:`start` to :meth:`stop`."""
 
     interval: float = 1.0
     _: KW_ONLY
@@ -278,7 +297,7 @@ class Sampler:
         self._changes: deque[tuple[float, Phase]] = deque(maxlen=MAX_CHANGES)
         self._early: dict[Phase, int] = {}
         self._due = False
-        """Whether to take a sample before the interval has passed."""
+        """Whether the next sample is to be taken before the interval has passed."""
         self._began = self._read_at = 0.0
         self._wake = threading.Event()
         self._ending = False
@@ -309,7 +328,7 @@ class Sampler:
         _RUNNING.add(self)
 
     def enter(self, phase: Phase) -> None:
-        """Record that ``phase`` begins now. This takes no sample itself, but may wake the sampler's thread."""
+        """Record that ``phase`` begins now, and wake the sampler's thread if the phase needs a sample of its own."""
         if phase == self._phase:
             return
         now = self.clock()
@@ -325,11 +344,11 @@ class Sampler:
             self._wake.set()
 
     def usage(self) -> Usage:
-        """Usage until now."""
+        """Return the usage from the start until now, or until :meth:`stop`."""
         return self._result or self._tally.build(self.interval, self._limits)
 
     def stop(self) -> Usage | None:
-        """Take a last sample, stop sampling, and return the usage, or None without samples. Idempotent."""
+        """Take a last sample, stop sampling, and return the usage, or None if there are no samples. Idempotent."""
         if self._process == os.getpid():
             _RUNNING.discard(self)
             self._end_thread()
@@ -361,7 +380,7 @@ class Sampler:
             thread.join(JOIN_SECONDS)
 
     def _tick(self) -> float | None:
-        """Take a sample if it is time; return the seconds until the next call, or None when sampling has ended."""
+        """Take a sample if it is due. Return the seconds until the next call, or None if sampling has ended."""
         if self.alive is not None and not self.alive():
             _RUNNING.discard(self)
             self._close()
@@ -388,7 +407,7 @@ class Sampler:
             self.alarm.check(now - self._began, values, self._limits)
 
     def _longest_phase(self, now: float) -> Phase:
-        """Phase that took most of the time since the last sample; discards the phase changes until ``now``."""
+        """Return the phase that took most of the time since the last sample, and forget the phase changes so far."""
         taken: dict[Phase, float] = {}
         current, since = self._phase_read, self._read_at
         while self._changes and self._changes[0][0] <= now:
@@ -428,7 +447,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def check_sample(sample: Any, alarm: Any) -> tuple[float | None, Alarm | None]:
-    """Check and return ``sample``, the seconds between two usage samples, and ``alarm``."""
+    """Check and return two arguments of a probe: ``sample`` (seconds between two usage samples) and ``alarm``."""
     interval = maybe(check_number, "sample", sample, least=MIN_SAMPLE_SECONDS, most=3600)
     if alarm is not None and not isinstance(alarm, Alarm):
         raise ArgumentError(f"alarm must be a vmselect.Alarm, not {show(alarm)}.")
@@ -438,12 +457,13 @@ def check_sample(sample: Any, alarm: Any) -> tuple[float | None, Alarm | None]:
 
 
 def watch_call(frame: FrameType, name: str = "fit") -> Callable[[], bool] | None:
-    """Return a function that checks whether the function ``name`` among the callers of ``frame`` is still running.
+    """Return a function that checks whether the caller of ``frame`` called ``name`` is still running.
 
-    None if no caller has that name. Keras calls no callback when ``fit`` raises, and a program that keeps the exception
-    (a notebook, a hyperparameter search) keeps all objects of ``fit`` alive. The only sign of the end is then that the
-    thread's stack contains fewer calls of ``name`` than now. The stack is read from the output of ``faulthandler``,
-    because reading the frames of a running thread from another thread (``sys._current_frames``) crashes Python 3.11.7.
+    Return None if no caller has that name. Keras calls no callback when ``fit`` raises, and a program that keeps the
+    exception (a notebook, a hyperparameter search) keeps all objects of ``fit`` alive. The end is then detected by the
+    thread's stack, which contains fewer calls of ``name`` than now. The stack is read from the output of
+    ``faulthandler``, because reading the frames of a running thread from another thread (``sys._current_frames``)
+    crashes Python 3.11.7.
     """
     calls = 0
     above: FrameType | None = frame
@@ -468,7 +488,10 @@ def watch_call(frame: FrameType, name: str = "fit") -> Callable[[], bool] | None
 
 
 class Observation:
-    """Samples usage and measures the input wait of one measurement until :meth:`end`; with ``sample=None``, neither."""
+    """Samples machine usage and measures the input wait of one training or load, until :meth:`end` is called.
+
+    ``sample`` is the number of seconds between two samples. With ``sample=None``, nothing is sampled or measured.
+    """
 
     def __init__(self, sample: float | None, alarm: Alarm | None = None) -> None:
         self._sampler = None if sample is None else Sampler(sample, alarm=alarm)
@@ -477,7 +500,7 @@ class Observation:
         self._undo: Callable[[], None] | None = None
         self._input_wait: InputWait | None = None
         self.trace: TensorFlowTrace | None = None
-        """Trace of a few steps, if the input wait is measured with TensorFlow's profiler; otherwise None."""
+        """TensorFlow profiler trace of a few steps, from which the input wait is read; None for other backends."""
 
     def start(self, alive: Callable[[], bool] | None = None) -> None:
         """Start sampling usage, without measuring the input wait. Sampling ends when ``alive()`` returns False."""
@@ -493,10 +516,10 @@ class Observation:
         waited_for: bool,
         alive: Callable[[], bool] | None = None,
     ) -> None:
-        """Start observing the Keras ``fit`` call found among the callers of ``frame``.
+        """Start observing the Keras ``fit`` call among the callers of ``frame``.
 
-        If ``frame`` is None, another training loop is observed until ``alive()`` returns False. ``waited_for`` states
-        whether the probe waits for the end of every step.
+        If ``frame`` is None, a training loop without Keras is observed until ``alive()`` returns False. ``waited_for``
+        is True if the probe waits for the end of every step.
         """
         if self._sampler is None:
             return
@@ -520,16 +543,16 @@ class Observation:
             self._fetches.pause()
 
     def drained(self, nanoseconds: int) -> None:
-        """Record that the device executed submitted steps for ``nanoseconds`` more after their submission."""
+        """Record that the probe waited ``nanoseconds`` for the device to finish the steps submitted before."""
         if self._fetches is not None:
             self._fetches.subtract(nanoseconds)
 
     def watch(self, batches: Iterable[Any]) -> Iterator[Any]:
-        """Iterate over ``batches`` of a training loop, timing each fetch."""
+        """Yield the ``batches`` of a training loop, and measure how long each of them takes to fetch."""
         return iter(batches) if self._fetches is None else self._fetches.watch(batches)
 
     def time_fetches(self, owner: Any, first: str, last: str) -> None:
-        """Time fetches, each from the call of ``owner``'s method ``first`` to the end of its method ``last``."""
+        """Measure each fetch of a batch from the call of ``owner``'s method ``first`` to the end of its ``last``."""
         if self._fetches is not None:
             self._undo = time_fetches(self._fetches, owner, first, last)
             self._method = "loop" if self._undo is None else "trainer"
@@ -559,5 +582,5 @@ class Observation:
 
     @property
     def input_wait(self) -> InputWait | None:
-        """Time that steps waited for input, or None while unknown."""
+        """Time that steps waited for their batches; None if it is unknown."""
         return self._input_wait or (None if self.trace is None else self.trace.result)

@@ -1,4 +1,4 @@
-"""Timing of steps that a device executes asynchronously, in blocks of several steps."""
+"""Measures the time of steps that a device executes asynchronously, in blocks of several steps."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ BLOCK_STEPS = 5
 
 
 class StepBlocks:
-    """Times blocks of steps. The device is synchronized at the end of each block, and not within it.
+    """Measures the time of blocks of steps. The device is synchronized at the end of each block, and not within it.
 
     The host submits a step while the device executes earlier steps, so that a step takes as long as the slower of the
-    two. At the beginning of a block the device waits until the first step is submitted; at its end the host waits until
-    the device has finished. A training without the probe has no such gap. Its time is excluded: it is the shorter one
-    of the first submission and the last wait. On a CPU, host and device share the cores; with ``overlap`` False the
-    whole time of a block counts.
+    two. At the beginning of a block the device waits until the first step is submitted; at the end of the block the
+    host waits until the device has finished. A training without the probe has no such waits, so the shorter one of the
+    two is subtracted from the time of the block. With ``overlap=False`` nothing is subtracted: on a CPU, host and
+    device share the cores.
 
-    The steps are those of an epoch, or the batches of a validation. ``drained`` is called with the nanoseconds of every
-    last wait.
+    The steps are the training steps of an epoch, or the batches of a validation. At the end of each block, ``drained``
+    is called with the nanoseconds that the host waited for the device.
 
     >>> now = iter([3, 3, 23, 23]).__next__  # a submission takes 3, the execution of a step takes 20
     >>> timer = StepTimer(clock=now, cpu_clock=lambda: 0)
@@ -44,14 +44,14 @@ class StepBlocks:
         self._submission = self._batch = self._calls = 0
         self._was_idle = True  # the device, at the beginning of the block
         self.steps = 0
-        """Number of steps in the running block."""
+        """Number of steps submitted in the current block."""
         self.length: float = BLOCK_STEPS
 
     def end_step(self, batch: int, covers: int, *, last: bool, alone: bool = False) -> bool:
-        """Record that ``covers`` steps up to ``batch`` were submitted; return whether they end a block.
+        """Record that ``covers`` steps up to step ``batch`` were submitted. Return whether the block has ended.
 
-        ``last`` ends the block before its usual length. All time of a step that is timed ``alone`` counts, as the first
-        step of an epoch begins with an idle device in every training.
+        ``last=True`` ends the block before its usual length. With ``alone=True`` the step is a block of its own, from
+        whose time nothing is subtracted: the first step of an epoch finds an idle device in every training.
         """
         if not self.steps:
             self._submission = self._timer.clock() - self._timer.reading_since
@@ -64,12 +64,12 @@ class StepBlocks:
         return True
 
     def pass_by(self, batch: int, covers: int) -> None:
-        """Record the submission of steps as a reading, without synchronizing; a block begins after it."""
+        """Record the time until ``covers`` steps were submitted, without synchronizing; then begin a block."""
         self._timer.end_step(batch, covers)
         self._was_idle = False
 
     def close(self, *, alone: bool = False) -> None:
-        """End the running block, if there is one."""
+        """End the current block, if there is one; see :meth:`end_step` for ``alone``."""
         if not self.steps:
             return
         timer = self._timer

@@ -1,4 +1,4 @@
-"""Stores to and from which transfers are measured: the test data, and access through fsspec."""
+"""Access to a store whose transfer speed is measured, through fsspec, and the test data that is transferred."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ CHUNK_BYTES = 1 << 20
 class Content:
     """Test data of a file: ``size`` incompressible bytes, different for every ``run`` and file ``number``.
 
-    A block of random bytes is created once per run. Each chunk of each file begins at a different position in the
-    block, so creating chunks takes no time during the measurement. Verification compares bytes, which is many times
-    faster than a checksum.
+    A block of random bytes is created once per run. Each chunk of each file is a slice of this block at another
+    position, so that creating test data takes no time during the measurement. Downloaded data is compared byte by byte,
+    which is many times faster than a checksum.
     """
 
     def __init__(self, run: str, number: int, size: int) -> None:
@@ -30,7 +30,7 @@ class Content:
         self._offset = int.from_bytes(self._head[:3], "big")
 
     def chunks(self) -> Iterator[bytes | memoryview]:
-        """Iterate over the bytes in chunks."""
+        """Yield the test data in chunks of at most 1 MiB."""
         yield self._head[: self.size]
         left = self.size - len(self._head)
         position = self._offset
@@ -42,7 +42,7 @@ class Content:
             position += 65_537
 
     def matches(self, pieces: Iterable[bytes]) -> bool:
-        """Whether the concatenated ``pieces`` equal this content; stops reading at the first difference."""
+        """Return whether the concatenated ``pieces`` equal this test data; stop reading at the first difference."""
         chunks = self.chunks()
         expected = memoryview(b"")
         missing = self.size
@@ -67,7 +67,11 @@ def _random_block(run: str) -> memoryview:
 
 
 class Storage:
-    """One connection to the folder at ``address``. Errors are raised as :class:`TransferError` without secrets."""
+    """A connection to the folder at ``address``.
+
+    Its methods raise :class:`TransferError`, with messages that contain no secrets. ``parts`` are the names of the
+    subfolders and the file below the folder.
+    """
 
     def __init__(self, address: Address) -> None:
         self.address = address
@@ -79,19 +83,19 @@ class Storage:
         for name in ("ftp", "client") if self.address.is_sftp else ():
             close = getattr(getattr(self.files, name, None), "close", None)
             if close is not None:
-                with self.translating("leave"):
+                with self.translating("disconnect from"):
                     close()
 
     def path(self, *parts: str) -> str:
-        """Path of a file or folder in the store, from its ``parts`` below the root folder."""
+        """Return the path in the store of the file or folder ``parts``."""
         return "/".join([self.root, *parts])
 
     def make_folder(self, name: str) -> list[str]:
-        """Create the folder ``name`` if the store has folders; return the missing parent folders created with it."""
+        """Create the folder ``name`` if the store has folders. Return the parent folders that had to be created too."""
         made: list[str] = []
         if not (self.address.is_local or self.address.is_sftp):
             return made  # buckets are never created, and object stores need no folders
-        with self.translating("make a folder in"):
+        with self.translating("create a folder in"):
             above = self.root
             while above.strip("/") and not self.files.exists(above):
                 made.append(above)
@@ -100,7 +104,7 @@ class Storage:
         return made
 
     def remove_empty(self, paths: list[str]) -> None:
-        """Remove the empty folders among ``paths``, which the probe has created, innermost first."""
+        """Remove the folders in ``paths`` that are empty. The probe created these folders; the deepest comes first."""
         with self.translating("remove from"):
             for path in paths:
                 self.files.invalidate_cache()
@@ -119,7 +123,7 @@ class Storage:
             return data
 
     def upload(self, content: Content, *parts: str, stopped: Callable[[], bool] = lambda: False) -> None:
-        """Write a file in chunks, until done or ``stopped()``; return when the store has received it."""
+        """Write ``content`` to a file in chunks, until done or ``stopped()`` is true; wait until the store has it."""
         with self.translating("write to"), self.files.open(self.path(*parts), "wb") as file:
             if self.address.is_sftp:
                 file.set_pipelined(True)  # otherwise SFTP waits for the response to each of many small packets
@@ -129,7 +133,7 @@ class Storage:
                 file.write(chunk)
 
     def download(self, content: Content, *parts: str, stopped: Callable[[], bool] = lambda: False) -> bool:
-        """Read a file and return whether it equals ``content``. True if ``stopped()`` ended the reading."""
+        """Read a file and return whether it equals ``content``, or True if ``stopped()`` became true before the end."""
         remote = not (self.address.is_local or self.address.is_sftp)
         options = {"cache_type": "readahead", "block_size": 8 * CHUNK_BYTES} if remote else {}
         with self.translating("read from"), self.files.open(self.path(*parts), "rb", **options) as file:
@@ -149,7 +153,7 @@ class Storage:
                 self.files.call_s3("abort_multipart_upload", Bucket=bucket, Key=key, UploadId=upload)
 
     def names(self) -> set[str]:
-        """Names of files and folders in the root folder, including unfinished uploads; empty if it does not exist."""
+        """Return the names of all files, folders and unfinished uploads in the folder; empty if it does not exist."""
         found: set[str] = set()
         with self.translating("list"):
             self.files.invalidate_cache()
@@ -162,7 +166,7 @@ class Storage:
         return found
 
     def _unfinished(self, path: str) -> list[tuple[str, str]]:
-        """Keys and IDs of unfinished multipart uploads to S3, which are billed but not listed as files."""
+        """Return key and ID of each unfinished multipart upload below ``path``. S3 bills but does not list these."""
         if self.address.protocol not in S3_PROTOCOLS:
             return []
         bucket, _, prefix = path.lstrip("/").partition("/")
@@ -170,5 +174,5 @@ class Storage:
         return [(upload["Key"], upload["UploadId"]) for upload in answer.get("Uploads", ())]
 
     def translating(self, doing: str) -> AbstractContextManager[None]:
-        """Convert errors while ``doing`` something with the store to a :class:`TransferError` without secrets."""
+        """Context manager that converts errors of the store to TransferError; ``doing`` is the verb of the message."""
         return translating(self.address, doing, error=TransferError)
