@@ -1,4 +1,4 @@
-"""Readers of the sampled usage quantities: of the machine and this process, of its container, and of NVIDIA GPUs.
+"""Classes that read the usage of the machine and this process, of its container, and of NVIDIA GPUs.
 
 A reader omits quantities that the operating system, the container or the driver does not report.
 """
@@ -16,15 +16,16 @@ from vmselect.probe.environment import open_nvml, query_nvml, usable_cores
 PRESSURE = Path("/proc/pressure")
 
 LISTING_SHARE = 0.001
-"""Largest share of the time to spend on listing child processes, the only query that takes milliseconds."""
+"""Largest share of the time that is spent on listing child processes, the only query that takes milliseconds."""
 
 START_TOLERANCE_SECONDS = 1.0
-"""A process counts as older than the reader if it started this much earlier, as start times can be whole seconds."""
+"""A child process counts as older than the measurement only if it started this much earlier, as start times may be
+rounded to whole seconds."""
 
 MAX_SINGLE_CORES = 512
 
 CoreTimes = tuple[float, float, float]
-"""Seconds in which a CPU core was busy, was idle, and was taken by the host (steal time)."""
+"""Seconds for which a CPU core was busy, was idle, and was used by other virtual machines of its host (steal time)."""
 
 
 class MachineReader:
@@ -44,7 +45,7 @@ class MachineReader:
         self._children: set[Any] = set()
         self._list_again = 0.0
         self._times: dict[Any, tuple[float, float]] = {}
-        """CPU time of each process at the last reading: its own, and that of children it waited for."""
+        """Maps each process to its CPU seconds at the last reading: its own, and those of children it waited for."""
         self._worked = self._missing = 0.0
         # If a container hides the counters of swapping, psutil would print a warning during the training.
         root = getattr(psutil, "PROCFS_PATH", None)
@@ -53,7 +54,7 @@ class MachineReader:
         self._before = self._count_cores(), self._count_work(), self._count_totals()[1]
 
     def read(self, seconds: float) -> dict[str, float]:
-        """Current values of all quantities by name, ``seconds`` after the previous reading."""
+        """Return the current values of all quantities by name. ``seconds`` is the time since the previous reading."""
         cores, worked, totals = self._before
         cores_now, worked_now, (values, totals_now) = self._count_cores(), self._count_work(), self._count_totals()
         self._before = cores_now, worked_now, totals_now
@@ -78,7 +79,7 @@ class MachineReader:
         ]
 
     def _count_totals(self) -> tuple[dict[str, float], dict[str, float]]:
-        """Current levels by name, and totals since the start of the machine by the name of their rate."""
+        """Return two dicts: current values by name, and totals since the machine's start by the name of their rate."""
         levels, totals = {}, {}
         swap = self._query("swap_memory") if self._counts_swap else None
         if swap is not None:
@@ -107,7 +108,7 @@ class MachineReader:
         return levels, totals
 
     def _count_work(self) -> float:
-        """CPU seconds of this process and its children, a count that never decreases.
+        """Return the CPU seconds of this process and its children since the first reading; they never decrease.
 
         When a process has waited for an ended child, the operating system adds the child's CPU time to the parent's.
         This includes time after the last reading of the child, and the time of children that were never read.
@@ -167,7 +168,7 @@ class MachineReader:
         }
 
     def _query(self, function: str, owner: Any = None) -> Any:
-        """Result of a psutil function, or None if the operating system does not support it."""
+        """Call a function of psutil or of ``owner``; return None if the operating system does not support it."""
         try:
             return getattr(owner or self._psutil, function)()
         except (AttributeError, OSError, RuntimeError, self._psutil.Error):
@@ -175,7 +176,7 @@ class MachineReader:
 
 
 def has_children() -> bool | None:
-    """Whether this process has child processes that it has not waited for; None if unknown.
+    """Return whether this process has child processes that it has not waited for; None if unknown.
 
     The query does not change the state of the children, so a later wait for them still succeeds.
     """
@@ -189,7 +190,7 @@ def has_children() -> bool | None:
 
 
 def read_pressure(file: Path) -> float | None:
-    """Microseconds since boot during which at least one program waited for a resource; None if unknown.
+    """Return the microseconds since boot during which at least one program waited for a resource; None if unknown.
 
     ``file`` is the pressure stall information (PSI) of the resource, such as ``/proc/pressure/io``.
     """
@@ -201,11 +202,11 @@ def read_pressure(file: Path) -> float | None:
 
 
 NO_LIMIT_BYTES = 2**60
-"""A memory limit from this size on means "no limit": control groups of version 1 report a number near 2**63."""
+"""Memory limits of this size or more mean "no limit": control groups of version 1 report a number near 2**63 then."""
 
 
 class ContainerReader:
-    """Reads the CPU and memory limits of this process's control groups (version 1 or 2), and their used share.
+    """Reads the CPU and memory limits of this process's control groups (version 1 or 2), and how much of them is used.
 
     The limits of all parent groups apply as well, so the smallest limit is used.
     """
@@ -213,7 +214,7 @@ class ContainerReader:
     def __init__(self, *, mount: Path = Path("/sys/fs/cgroup"), membership: Path = Path("/proc/self/cgroup")) -> None:
         self._mount = mount
         self._groups: dict[str, str] = {}
-        """Maps each controller to the path of this process's group. The controller of version 2 is named ''."""
+        """Maps each controller to the path of this process's control group. Version 2 has one controller, named ''."""
         for line in _read(membership).splitlines():
             controllers, _, path = line.partition(":")[2].partition(":")
             for controller in controllers.split(","):
@@ -224,7 +225,7 @@ class ContainerReader:
         self._throttled = self._count_throttled()
 
     def read(self, seconds: float) -> dict[str, float]:
-        """Used share of the memory limit, and share of the scheduler periods with CPU throttling, by name."""
+        """Return the used share of the memory limit and the share of scheduler periods with CPU throttling, by name."""
         values = {}
         used = _read_number(self._memory_file) if self._memory_file is not None else None
         if self.memory_bytes and used is not None:
@@ -242,7 +243,7 @@ class ContainerReader:
         return values
 
     def _folders(self, controller: str) -> Iterator[Path]:
-        """Folders of this process's group and of its parent groups, or only the root if the group is not visible."""
+        """Yield the folders of this process's control group and its parents; only the root if they are not visible."""
         path = self._groups.get(controller)
         root = self._mount / controller
         if path is None:
@@ -278,7 +279,7 @@ class ContainerReader:
         return (None, None) if smallest is None else (int(smallest[0]), smallest[1])
 
     def _count_throttled(self) -> dict[Path, tuple[float, float]]:
-        """Number of scheduler periods and number of throttled periods, by the statistics file of each control group.
+        """Map the statistics file of each control group to the numbers of scheduler periods and of throttled periods.
 
         The throttled time is not used, because it is summed over all CPU cores.
         """
@@ -308,11 +309,11 @@ def _read_number(file: Path) -> float | None:
 
 
 HEAT = 0x20 | 0x40
-"""Bits in NVML's reasons for reduced clocks that mean heat: slowdown by software, by hardware."""
+"""Bits in NVML's reasons for reduced GPU clocks that mean overheating: slowdown by software, slowdown by hardware."""
 POWER = 0x04 | 0x80
-"""Bits that mean power: the power cap, the power brake."""
+"""Bits in NVML's reasons for reduced GPU clocks that mean a limit of power: the power cap, the power brake."""
 HARDWARE, HARDWARE_CAUSES = 0x08, HEAT | 0x80
-"""Bit of a slowdown by the hardware, and the bits that state its cause."""
+"""The bit in NVML's reasons that means a slowdown by the hardware, and the bits that state the cause of this."""
 
 LOST_GPU = ("NVMLError_GpuIsLost", "NVMLError_Uninitialized", "NVMLError_InvalidArgument", "NVMLError_NotFound")
 
@@ -333,7 +334,7 @@ class GpuReader:
                 self._gpus[index] = gpu
 
     def read(self, seconds: float) -> dict[str, float]:
-        """Current values of all quantities of all GPUs, by name."""
+        """Return the current values of all quantities of all GPUs, by name."""
         values: dict[str, float] = {}
         for index in list(self._gpus):
             for name, query in _GPU_QUERIES.items():
@@ -348,7 +349,7 @@ class GpuReader:
         return values
 
     def close(self) -> None:
-        """Release the driver. Later readings are empty."""
+        """Close the connection to the driver. Later readings are empty."""
         if self._nvml is not None:
             query_nvml(self._nvml, "nvmlShutdown")
         self._nvml, self._gpus = None, {}
@@ -367,7 +368,7 @@ class GpuReader:
 
 
 def _query_either(nvml: Any, gpu: Any, name: str, other: str, *arguments: Any) -> Any:
-    """Result of the NVML function ``name``, or of ``other``, its name in other versions of the driver."""
+    """Call the NVML function ``name``, or ``other``, which is its name in other versions of the driver."""
     try:
         return getattr(nvml, name)(gpu, *arguments)
     except (AttributeError, nvml.NVMLError) as error:

@@ -1,7 +1,7 @@
-"""Redirection of the files of callbacks, in a training that is cut short, to scratch folders.
+"""Redirects the files that callbacks write, in a training that a probe ends early, to scratch folders.
 
 A probed training saves its state after a few steps, which must not replace a file of the user. With a scratch folder,
-the time of saving is still measured. A whole script that is probed is protected by
+the time of saving is still measured. A script that is run by ``vmselect probe`` is protected by
 :mod:`~vmselect.probe.protected_run` instead.
 """
 
@@ -25,26 +25,30 @@ MARK = ".vmselect-scratch-"
 """Prefix of the names of all scratch folders."""
 
 LOCKED_WITHIN_SECONDS = 60.0
-"""Age from which a scratch folder without a lock is abandoned: a new folder is locked just after its creation."""
+"""A scratch folder that is older and not locked is treated as left by a killed process. A new folder is locked just
+after its creation."""
 
 _locks: dict[Path, int | None] = {}
-"""Handles of the locks on the scratch folders of this process."""
+"""Maps each scratch folder of this process to the file descriptor of its lock."""
 
 marks: Path | None = None
-"""Folder in which :func:`note` creates files, if this process runs a probed script whose files are protected."""
+"""Folder in which :func:`note` creates files, if ``vmselect probe`` protects the files of this process; else None."""
 
 
 def note(event: str) -> None:
-    """Mark that a training has begun or was cut short, which decides what happens to the files of the script."""
+    """Record that a training has begun (``event="training"``) or was ended early by the probe (``event="cut"``).
+
+    When the script ends, the files that it wrote are kept or removed accordingly.
+    """
     if marks is not None:
         with suppress(OSError):
             (marks / event).touch()
 
 
 def make_scratch_folder(near: Path) -> Path:
-    """Create a scratch folder on the same disk as ``near``, so that saving takes as long as there.
+    """Create a scratch folder on the same disk as the path ``near``, so that saving a file takes as long as there.
 
-    The folder is locked while this process lives. Unlocked scratch folders beside it are removed.
+    The folder is locked while this process exists. Scratch folders of killed processes beside it are removed.
     """
     parent = next((folder for folder in near.absolute().parents if folder.is_dir()), None)
     usual = Path(tempfile.gettempdir())
@@ -78,10 +82,10 @@ def remove_abandoned(place: Path) -> None:
 
 
 class Scratch:
-    """Redirects the files of ``writers`` to scratch folders until :meth:`put_back`.
+    """Redirects the files of callbacks to scratch folders until :meth:`put_back` is called.
 
-    Each writer is given with the name of its attribute that contains the path. ``bind`` returns further attributes
-    that a writer needs for a new path.
+    ``writers`` contains each callback with the name of its attribute that contains the path. ``bind`` takes a callback
+    and its new path and returns further attributes that have to be replaced.
     """
 
     def __init__(
@@ -93,7 +97,7 @@ class Scratch:
         self._unset: list[tuple[Any, str]] = []
         self._away = True
         self.redirected: list[str] = []
-        """Descriptions of the redirected writers and their paths, for messages."""
+        """Class and original path of each redirected callback, for messages."""
         try:
             for writer, attribute in writers:
                 given = vars(writer).get(attribute)
@@ -107,7 +111,7 @@ class Scratch:
             raise
 
     def put_back(self) -> None:
-        """Restore the original paths of the writers, until :meth:`send_away` is called."""
+        """Restore the original paths of the callbacks, until :meth:`send_away` is called."""
         if not self._away:  # another object may have redirected the writers in the meantime
             return
         self._away = False
@@ -115,7 +119,7 @@ class Scratch:
             vars(writer).update(before)
 
     def send_away(self) -> None:
-        """Redirect the files of the writers again."""
+        """Redirect the files of the callbacks to the scratch folders again."""
         self._away = True
         for writer, _, moved in self._paths:
             vars(writer).update(moved)
@@ -148,13 +152,13 @@ class Scratch:
 
 
 def _read_path(value: Any) -> str | None:
-    """``value`` as text if it is a path, else None."""
+    """Return ``value`` as text if it is a path, else None."""
     path = os.fspath(value) if isinstance(value, (str, os.PathLike)) else None
     return path if isinstance(path, str) else None
 
 
 def _alike(path: str, given: Any) -> str | Path:
-    """``path``, converted to a Path if ``given`` is a Path."""
+    """Return ``path`` as a Path if ``given`` is a Path, else as text."""
     return Path(path) if isinstance(given, Path) else path
 
 
@@ -170,20 +174,22 @@ WRITERS = {
     "OrbaxCheckpoint": "directory",
     "SaveBestEpoch": "filepath",
 }
-"""Maps callback classes of Keras and keras-tuner that write files, including subclasses, to their path attribute."""
+"""Maps the callback classes of Keras and keras-tuner that write files to the name of their path attribute. Subclasses
+of these classes write files too."""
 
 _SAVES = tuple(WRITERS[name] for name in ("ModelCheckpoint", "BackupAndRestore", "OrbaxCheckpoint"))
 
 
 def find_writers(callbacks: Iterable[Any]) -> list[tuple[Any, str]]:
-    """The ``callbacks`` that write files, each with the name of its path attribute."""
+    """Return those of ``callbacks`` that write files, each with the name of its path attribute."""
     return [(callback, attribute) for callback in callbacks if (attribute := _where_written(callback))]
 
 
 def describe_saving(callbacks: Iterable[Any]) -> tuple[Saving | None, int | None]:
-    """When Keras' callbacks save the model, and every how many batches if they save within epochs.
+    """Return when ``callbacks`` save the model ("epochs", "best" or "batches"), and the batches between two saves.
 
-    A subclass of these callbacks does not count as saving after each epoch, because its behavior is unknown.
+    Each value is None if it does not apply. User-defined subclasses of Keras' callbacks do not count as saving after
+    each epoch, because their behavior is unknown.
     """
     saving = [one for one in callbacks if _where_written(one) in _SAVES]
     frequencies = [getattr(one, "save_freq", None) for one in saving]
@@ -199,10 +205,10 @@ def describe_saving(callbacks: Iterable[Any]) -> tuple[Saving | None, int | None
 
 
 def take_back(callbacks: Iterable[Any]) -> list[Any]:
-    """Remove the event file that a TensorBoard callback before the probe has just opened in ``set_model``.
+    """Remove the event file that a TensorBoard callback opened in ``set_model`` before the probe could redirect it.
 
-    Returns the callbacks that must open a file again. The event file is the newest whose name contains the ID of this
-    process.
+    Return the callbacks that must open an event file again. The removed file is the newest one whose name contains the
+    ID of this process.
     """
     begun = []
     for callback in callbacks:
@@ -224,7 +230,7 @@ def take_back(callbacks: Iterable[Any]) -> list[Any]:
 
 
 def bind_elsewhere(callback: Any, folder: str) -> dict[str, Any]:
-    """Attributes that make ``callback`` write to ``folder``, if changing its path attribute is not enough."""
+    """Return the attributes that ``callback`` needs, besides its path attribute, in order to write to ``folder``."""
     base = _find_base(callback)
     if base is None or base.__name__ != "OrbaxCheckpoint":
         return {}
@@ -237,7 +243,7 @@ def _where_written(callback: Any) -> str | None:
 
 
 def _find_base(callback: Any) -> Any:
-    """Base class of ``callback`` in ``WRITERS``, which writes files; None if there is none."""
+    """Return the class of ``callback``, or its base class, that is listed in ``WRITERS``; None if there is none."""
     return next((base for base in type(callback).__mro__ if _is_known(base)), None)
 
 

@@ -1,11 +1,11 @@
-"""Input wait: how long steps wait for their data, measured where each framework fetches it.
+"""Measures the input wait: how long steps wait for their batches.
 
-On JAX and torch, Keras' loop fetches every batch from an iterator: the time of a fetch is the wait, if the previous
-step has finished. If a device still executes it, its remaining time is subtracted. On TensorFlow the fetch is an
-operation inside the compiled step: a few steps run under TensorFlow's profiler, and the times of that operation are
-added up. Trainers of other libraries have methods that fetch a batch, or that are called before and after a fetch.
-These functions are private. If such a function is missing, or another program uses the profiler, the wait is unknown,
-and the training continues unchanged.
+With JAX and torch, Keras fetches every batch from an iterator. The input wait is the time of this fetch, minus the time
+for which the device still executes the previous step. With TensorFlow, the fetch is an operation inside the compiled
+step: a few steps run under TensorFlow's profiler, and the times of this operation are added up. Trainers of other
+libraries have methods that fetch a batch, or that are called before and after a fetch. These iterators and methods are
+private. If one is missing, or the profiler is already in use, the input wait is unknown and the training continues
+unchanged.
 """
 
 from __future__ import annotations
@@ -29,24 +29,24 @@ if TYPE_CHECKING:
     from vmselect.records.training import InputWait
 
 MIN_FETCHED_STEPS = 3
-"""Minimum number of steps from which the input wait is reported."""
+"""Least number of measured steps. With fewer steps, the input wait is reported as unknown."""
 
 TRACED_STEPS = 5
 MIN_TRACED_STEPS = 2
 SETTLED_STEPS = 3
-"""Number of steps at the start of an epoch before a trace may begin."""
+"""Number of steps at the start of an epoch that are never traced."""
 
 FETCH_EVENTS = ("IteratorGetNextOp::DoCompute", "IteratorGetNextAsOptionalOp::DoCompute", "MultiDeviceIteratorGetNext")
-"""Prefixes of the names of operations that fetch data, in a TensorFlow trace."""
+"""Beginnings of the names that operations which fetch data have in a trace of TensorFlow's profiler."""
 
 MAX_TRACE_BYTES = 200 * 2**20
 
 
 class FetchClock:
-    """Adds up the time of fetches (the wait), and the time from one fetch to the next (the step time).
+    """Adds up the time of fetches (the input wait), and the time from one fetch to the next (the step time).
 
-    The first step after :meth:`pause` is the first of an epoch. It is excluded, because it starts the input pipeline,
-    and in the first epoch it compiles the model.
+    The first step after :meth:`pause` is the first step of an epoch. It is excluded, because it starts the input
+    pipeline and, in the first epoch, compiles the model.
     """
 
     def __init__(self, *, clock: Callable[[], int] = time.perf_counter_ns) -> None:
@@ -58,12 +58,12 @@ class FetchClock:
         self._waited_before = self._steps_before = 0
 
     def pause(self) -> None:
-        """Exclude the time until the next fetch."""
+        """Exclude the time from now to the next fetch."""
         self._began = None
         self._opening = True
 
     def watch(self, batches: Iterable[Any]) -> Iterator[Any]:
-        """Iterate over ``batches``, timing each fetch."""
+        """Yield ``batches``, and measure the time to fetch each of them."""
         self.pause()
         return self._walk(iter(batches))
 
@@ -91,24 +91,24 @@ class FetchClock:
             self._fetch = self._clock() - self._began
 
     def fetch(self, batches: Iterator[Any]) -> Any:
-        """Fetch and return the next batch, timed."""
+        """Fetch and return the next batch, and measure the time for this."""
         began = self.begin()
         batch = next(batches)
         self._fetch = self._clock() - began
         return batch
 
     def subtract(self, execution: int) -> None:
-        """Subtract the part of the last fetches during which a device executed earlier steps.
+        """Subtract the time during which the device executed earlier steps from the fetches since the previous call.
 
-        ``execution`` is the time in nanoseconds for which the device continues after the submission of a step. The
-        first fetch after the previous call, when the device had finished, is not affected.
+        ``execution`` is the time in nanoseconds for which the device continues after the submission of a step. Nothing
+        is subtracted from the first of these fetches, because the device was idle then.
         """
         fetched, steps = self.waited - self._waited_before, self.steps - self._steps_before
         self.waited -= min(fetched, max(0, steps - 1) * execution)
         self._waited_before, self._steps_before = self.waited, self.steps
 
     def result(self, method: str) -> InputWait | None:
-        """Input wait, measured with ``method``; None after too few steps."""
+        """Return the input wait, with ``method`` as the name of its measurement; None after too few steps."""
         if self.steps < MIN_FETCHED_STEPS:
             return None
         from vmselect.records.training import InputWait
@@ -119,9 +119,9 @@ class FetchClock:
 
 
 def watch_iterator(clock: FetchClock, owner: Any) -> Callable[[], None] | None:
-    """Time each fetch from ``owner``, the epoch iterator of a running Keras ``fit`` on JAX or torch.
+    """Measure each fetch from ``owner``, the epoch iterator of a running Keras ``fit`` with JAX or torch.
 
-    Returns a function that restores ``owner``, or None if this version of Keras is not supported.
+    Return a function that undoes the changes of ``owner``, or None if this version of Keras is not supported.
     """
     original = getattr(owner, "_get_iterator", None)
     if not callable(original):
@@ -130,9 +130,9 @@ def watch_iterator(clock: FetchClock, owner: Any) -> Callable[[], None] | None:
 
 
 def time_fetches(clock: FetchClock, owner: Any, first: str, last: str) -> Callable[[], None] | None:
-    """Time each fetch from the call of ``owner``'s method ``first`` to the end of its method ``last``.
+    """Measure each fetch of a batch, from the call of ``owner``'s method ``first`` to the end of its method ``last``.
 
-    Both may be the same method. Returns a function that restores ``owner``, or None if it has no such methods.
+    Both may be the same method. Return a function that undoes the changes of ``owner``, or None if a method is missing.
     """
     functions = {name: getattr(owner, name, None) for name in (first, last)}
     if not all(map(callable, functions.values())):
@@ -153,7 +153,7 @@ def time_fetches(clock: FetchClock, owner: Any, first: str, last: str) -> Callab
 
 
 def _replace(owner: Any, functions: Mapping[str, Callable[..., Any]]) -> Callable[[], None] | None:
-    """Replace methods of the instance ``owner``; return a function that restores them, or None if impossible."""
+    """Replace methods of the object ``owner``. Return a function that restores them, or None if this is impossible."""
     if not hasattr(owner, "__dict__") or not functions.keys().isdisjoint(vars(owner)):
         return None
     vars(owner).update(functions)
@@ -167,14 +167,14 @@ def _replace(owner: Any, functions: Mapping[str, Callable[..., Any]]) -> Callabl
 
 
 def find_epoch_iterator(frame: FrameType | None) -> Any:
-    """Epoch iterator of the Keras ``fit`` call found among the callers of ``frame``, or None."""
+    """Return the epoch iterator of the Keras ``fit`` call among the callers of ``frame``; None if there is none."""
     return next(
         (local["epoch_iterator"] for name, local in walk_up(frame) if name == "fit" and "epoch_iterator" in local), None
     )
 
 
 class TensorFlowTrace:
-    """Trace of a few steps by TensorFlow's profiler, without device events, from :meth:`begin` to :meth:`end`."""
+    """Traces a few steps with TensorFlow's profiler, without device events, from :meth:`begin` to :meth:`end`."""
 
     def __init__(self) -> None:
         self._tensorflow: Any = sys.modules.get("tensorflow")
@@ -183,7 +183,7 @@ class TensorFlowTrace:
         self.result: InputWait | None = None
 
     def begin(self) -> bool:
-        """Start tracing; return whether that was possible."""
+        """Start tracing. Return whether the profiler could be started."""
         if self._folder is not None or self.result is not None:
             return False
         try:
@@ -198,7 +198,7 @@ class TensorFlowTrace:
         return True
 
     def end(self, steps: int) -> InputWait | None:
-        """End the trace after ``steps`` traced steps; return the input wait, or None if unknown."""
+        """Stop tracing after ``steps`` steps. Return the input wait, or None if it is unknown."""
         if self._folder is None:
             return None
         wall = time.perf_counter() - self._began
@@ -223,7 +223,7 @@ class TensorFlowTrace:
 
 
 def read_fetches(file: Path) -> list[tuple[float, float]]:
-    """Begin and end in seconds of every fetch in a trace ``file`` of TensorFlow's profiler."""
+    """Return begin and end in seconds of every fetch in the trace ``file`` of TensorFlow's profiler."""
     if file.stat().st_size > MAX_TRACE_BYTES:
         raise ValueError(f"The trace {file.name} is larger than {MAX_TRACE_BYTES} bytes.")
     space = _load_protobuf().XSpace()
@@ -240,7 +240,7 @@ def read_fetches(file: Path) -> list[tuple[float, float]]:
 
 
 def _load_protobuf() -> Any:
-    """TensorFlow's protobuf module for traces, whose location depends on the version."""
+    """Import TensorFlow's protobuf module for traces, whose name depends on the version."""
     try:
         return import_module("tensorflow.tsl.profiler.protobuf.xplane_pb2")
     except ImportError:
@@ -248,7 +248,7 @@ def _load_protobuf() -> Any:
 
 
 def length_of_union(spans: Iterable[tuple[float, float]]) -> float:
-    """Total time covered by at least one of the ``spans``, which overlap when replicas fetch at the same time.
+    """Return the time covered by at least one of the ``spans`` (begin, end), which may overlap.
 
     >>> length_of_union([(0, 2), (1, 3), (5, 6)])
     4.0
@@ -261,7 +261,10 @@ def length_of_union(spans: Iterable[tuple[float, float]]) -> float:
 
 
 class StepTrace:
-    """Selects the steps of a ``fit`` to trace, once: after the timed steps, or among them if all steps are timed."""
+    """Decides which steps of a Keras ``fit`` are traced by TensorFlow's profiler, once per training.
+
+    If the probe ends epochs early, steps after the measured steps are traced; otherwise steps among these.
+    """
 
     def __init__(self, trace: TensorFlowTrace | None = None, *, steps_per_execution: int = 1) -> None:
         self._trace = trace
@@ -272,21 +275,24 @@ class StepTrace:
         self.until: float = math.inf
 
     def room(self, batch: float, last_batch: float) -> float:
-        """Number of steps after ``batch`` that can be traced and leave at least one untraced step; 0 if too few."""
+        """Return the number of steps to trace after ``batch``, ending before ``last_batch``; 0 if there are too few."""
         room = 0.0 if self._trace is None else min(self._steps, last_batch - batch - 1)
         return room if room >= MIN_TRACED_STEPS else 0
 
     def latest(self, last_batch: float) -> float:
-        """Last batch after which a whole trace fits before ``last_batch``; infinite if no trace is planned."""
+        """Return the last batch after which a complete trace fits before ``last_batch``; infinite without a trace."""
         return math.inf if self._trace is None else last_batch - 1 - self._steps
 
     def plan_in_passing(self, wanted: int, last_batch: float) -> float:
-        """Batch after which to trace in an epoch whose steps are all timed; infinite if a trace does not fit."""
+        """Return the batch after which to trace in an epoch that is not ended early; infinite if no trace fits.
+
+        This is the batch ``wanted``, or an earlier one if a trace would not fit before ``last_batch``.
+        """
         at = min(wanted, self.latest(last_batch))
         return at if at >= SETTLED_STEPS and self.room(at, last_batch) else math.inf
 
     def begin(self, batch: int, last_batch: float, *, timer: StepTimer | None = None) -> bool:
-        """Start tracing the steps after ``batch``, which ``timer`` excludes; return whether that was possible."""
+        """Start tracing the steps after ``batch``, and make ``timer`` exclude them. Return whether tracing started."""
         room = self.room(batch, last_batch)
         if self._trace is None or not room:
             return False
@@ -302,7 +308,7 @@ class StepTrace:
         return True
 
     def see(self, batch: int) -> bool:
-        """Record the end of the traced step ``batch``; return whether it was the last step to trace."""
+        """Record the end of the traced step ``batch``. Return whether it was the last step to trace."""
         self._seen = batch
         return batch >= self.until
 

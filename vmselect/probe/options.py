@@ -1,4 +1,4 @@
-"""Options of all probes of trainings, and the environment variables that provide default values.
+"""Arguments that the probes share, and the environment variables that provide default values for them.
 
 A program that starts training scripts can set ``VMSELECT_FOLDER`` and ``VMSELECT_FACTORS``. The probes in these scripts
 then need no arguments.
@@ -70,21 +70,21 @@ class Options(CommonOptions):
 
 
 def check_uncut(stop: bool, **limits: Any) -> None:
-    """Reject ``limits``, given by name, if ``stop`` is False, because they end a training early."""
+    """Raise an error if ``stop`` is False and one of the arguments ``limits``, which end a training early, is given."""
     for name, limit in limits.items():
         if not stop and limit is not None:
             raise ArgumentError(
-                f"{name}= ends the training early, but stop=False records all of it. Pass only one of the two."
+                f"{name}= ends the training early, but stop=False records the whole training. Pass only one of the two."
             )
 
 
 def evaluate_metrics(metrics: Metrics) -> dict[str, float]:
-    """Values of all metrics as numbers; metrics that are functions are called."""
+    """Return the values of all metrics as numbers. Metrics that are functions are called."""
     return {name: _as_number(name, metric() if callable(metric) else metric) for name, metric in metrics.items()}
 
 
 def read_factors(given: Factors | None) -> Factors:
-    """Factors in the environment variable ``VMSELECT_FACTORS``, overridden by the ``given`` factors."""
+    """Return the factors in the environment variable ``VMSELECT_FACTORS``, overridden by the ``given`` factors."""
     text = os.environ.get("VMSELECT_FACTORS", "").strip()
     try:
         defined = json.loads(text) if text else None
@@ -94,13 +94,13 @@ def read_factors(given: Factors | None) -> Factors:
 
 
 def choose_path(given: str | os.PathLike[str] | None) -> Place | None:
-    """Path or URL for a record: ``given``, else the folder in the variable ``VMSELECT_FOLDER``, else None."""
+    """Return the path or URL for a record: ``given``, else the environment variable ``VMSELECT_FOLDER``, else None."""
     chosen = given or os.environ.get("VMSELECT_FOLDER", "").strip()
     return check_place("path", chosen) if chosen else None
 
 
 def check_target(path: Place | None, kind: str) -> None:
-    """Check before a measurement that a record of this ``kind`` can be written to ``path`` afterwards."""
+    """Raise an error before a measurement if a record of this ``kind`` could not be written to ``path`` afterwards."""
     from vmselect.records import store
 
     if path is not None:

@@ -1,7 +1,8 @@
-"""Run a probed script in a child process, and restore the files that it has changed after it has ended.
+"""Runs a probed script in a child process, and restores the files that the script has changed after it has ended.
 
-The child process runs the script. This process backs up files before the script changes them, forwards signals, and
-restores the files when the child has ended, however it ended. The ways to learn of changes are tried in this order:
+The child process runs the script. The parent process backs up files before the script changes them, forwards signals,
+and restores the files when the child has ended, however it ended. Two mechanisms can detect changes; the first one that
+works is used:
 
 1. :mod:`~vmselect.probe.system_calls`, which covers all processes and all libraries;
 2. :mod:`~vmselect.probe.python_calls`, which covers Python code in the process of the script.
@@ -32,10 +33,11 @@ from vmselect.units import list_some
 Mechanism = Literal["system-calls", "python-calls"]
 
 VARIABLE = "VMSELECT_PROTECTION"
-"""Environment variable that selects a mechanism, instead of the first that works."""
+"""Environment variable that selects one of the mechanisms. By default, the first one that works is used."""
 
 OUTER = "VMSELECT_PROTECTED_BY"
-"""Environment variable of processes that a probe protects by system calls: its process and the journal's folder."""
+"""Environment variable that a probe sets for the script whose files it protects by system calls, and for the programs
+that the script starts. It contains the process ID of the probe and the folder of its backups."""
 
 CAUTION = {
     "system-calls": "Not covered: caches such as ~/.cache, and changes by services or other machines.",
@@ -46,7 +48,8 @@ CAUTION = {
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 _FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 _SI_USER_MOST = 0
-"""Signals sent by a process have a code of at most this value; the terminal sends to the child as well."""
+"""Largest ``si_code`` of a signal that was sent by a process. Only these signals are forwarded: the terminal sends its
+signals to the child process too."""
 
 
 def run_protected(
@@ -56,17 +59,18 @@ def run_protected(
     *,
     verbose: bool = True,
 ) -> None:
-    """Continue in a child process whose changes of existing files will be undone.
+    """Fork a child process whose changes of existing files will be undone, and return in the child process only.
 
-    ``say`` prints a line; unless ``verbose``, only problems are said. Returns in the child process. This process
-    raises SystemExit with the child's exit code, or ends by its signal, after the child has ended and the files have
-    been restored. If another probe started this process and protects its files, returns at once.
+    When the child has ended and the files have been restored, the parent process ends as the child did: by SystemExit
+    with its exit code, or by its signal. ``say`` prints a line; with ``verbose=False`` only problems are printed.
+    ``after_import(module, function)`` must call ``function`` when the script imports ``module``. If this process was
+    started by another probe, which protects its files already, nothing is forked.
     """
     outer = _find_outer()
     if outer is not None:
         file_protection.marks = outer
         if verbose:
-            say("existing files are restored by the probe that started this one.")
+            say("existing files will be restored by the probe that started this probe.")
         return
     wanted = os.environ.get(VARIABLE, "").strip()
     if wanted not in ("", *CAUTION):
@@ -75,7 +79,7 @@ def run_protected(
         folder, lock = file_backup.begin()
     except OSError as cannot:
         raise ProbeError(
-            f"Files cannot be protected, because no backup can be written: {cannot}. Set XDG_STATE_HOME to a writable "
+            f"Files cannot be protected, because backups cannot be written: {cannot}. Set XDG_STATE_HOME to a writable "
             "folder, or pass --touch-files to run without protection."
         ) from None
     if sys.platform != "linux":
@@ -89,12 +93,13 @@ def run_protected(
             parent.supervise()
     shutil.rmtree(folder, ignore_errors=True)
     raise ProbeError(
-        f"The script cannot be watched by {wanted}. Remove {VARIABLE}, or pass --touch-files to run without protection."
+        f"Files cannot be protected by {wanted} on this machine. Remove the environment variable {VARIABLE}, or pass "
+        "--touch-files to run without protection."
     )
 
 
 def _find_outer() -> Path | None:
-    """Folder of the journal of a running probe that started this process and sees its changes; None without one."""
+    """Return the backup folder of a running probe that started this process and protects its files, or None."""
     probe, _, folder = os.environ.get(OUTER, "").partition(":")
     process = os.getppid()
     with suppress(OSError, ValueError, IndexError):
@@ -110,8 +115,11 @@ def _find_outer() -> Path | None:
 def _protect_here(
     folder: Path, unprotected: Sequence[str | os.PathLike[str]], say: Callable[[str], None], after_import: Any
 ) -> None:
-    """Without Linux: back up and restore files in this process. If it is killed, the next command restores them."""
-    say(f"existing files are restored when the script ends (python calls). {CAUTION['python-calls']}")
+    """Back up and restore files in this process, on other systems than Linux.
+
+    If the process is killed, the next ``vmselect`` command restores the files.
+    """
+    say(f"existing files will be restored when the script ends (method: python calls). {CAUTION['python-calls']}")
     calls = PythonCalls(
         Backup(folder, unprotected=unprotected), lambda path, cannot: say(_cannot_protect(path, cannot))
     )
@@ -145,7 +153,10 @@ class _Parent:
         self.started = False
 
     def fork(self, after_import: Callable[..., None]) -> bool:
-        """Start the child process. Returns True in the child; here, ``started`` is whether the mechanism works."""
+        """Start the child process. Return True in the child, False in the parent.
+
+        In the parent, ``started`` is then True if the mechanism works, so that the child runs the script.
+        """
         here, there = socket.socketpair()
         self._mask = signal.pthread_sigmask(signal.SIG_BLOCK, _FORWARDED)
         sys.stdout.flush()
@@ -168,7 +179,7 @@ class _Parent:
         return False
 
     def _begin_child(self, channel: socket.socket, parent: int, after_import: Callable[..., None]) -> None:
-        """In the child: end with the parent, report changes, and wait until the parent is ready."""
+        """Prepare the child process: kill it if the parent ends, report its file changes, and wait for the parent."""
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
         if os.getppid() != parent:
             os._exit(1)
@@ -192,7 +203,7 @@ class _Parent:
         signal.pthread_sigmask(signal.SIG_SETMASK, self._mask)
 
     def _meet(self, channel: socket.socket) -> bool:
-        """Whether the child is watched, and may begin."""
+        """Connect to the child process; return whether its file changes are reported, so that it may run the script."""
         channel.settimeout(20)
         try:
             if self._mechanism == "system-calls":
@@ -220,10 +231,10 @@ class _Parent:
     # -- while the script runs -----------------------------------------------------------------------------------------
 
     def supervise(self) -> NoReturn:
-        """Answer the script's calls until it ends; then restore its files and end in the same way."""
+        """Back up files before the script changes them. When it has ended, restore them and exit as the script did."""
         self._inform(
-            "existing files are restored and the files of a shortened training are removed when the script ends "
-            f"({self._mechanism.replace('-', ' ')}). {CAUTION[self._mechanism]}"
+            "when the script ends, existing files will be restored, and new files of a training that the probe ended "
+            f"early will be removed (method: {self._mechanism.replace('-', ' ')}). {CAUTION[self._mechanism]}"
         )
         status = self._wait()
         ended = file_backup.settle(self._folder)
@@ -262,7 +273,7 @@ class _Parent:
                     self._listener.answer()
 
     def _stay_for_others(self) -> None:
-        """If programs that the script started still run, answer their calls in the background until they end."""
+        """If programs that the script started still run, answer their system calls in the background until they end."""
         if self._listener is None:
             return
         with suppress(ChildProcessError):
@@ -292,7 +303,7 @@ def _cannot_protect(path: str, cannot: OSError) -> str:
 
 
 def describe(done: Settled) -> list[str]:
-    """Lines to print about restored, removed and kept files."""
+    """Return the lines to print about restored, removed and kept files."""
     lines = []
 
     def show(paths: Sequence[str]) -> str:
@@ -302,26 +313,26 @@ def describe(done: Settled) -> list[str]:
     if done.restored:
         lines.append(f"restored {show(done.restored)}.")
     if done.removed:
-        lines.append(f"removed new files of a training that was cut short: {show(done.removed)}.")
+        lines.append(f"removed new files of a training that the probe ended early: {show(done.removed)}.")
     if done.versions:
         lines.append(
-            f"no training was cut short: new files stay, and new versions of restored files ({show(done.versions)}) "
-            f"are in {done.versions_folder}."
+            "the probe ended no training early, so new files were kept. The script's versions of the restored files "
+            f"({show(done.versions)}) are in {done.versions_folder}."
         )
     if done.failed:
-        lines.append(f"could not restore {list_some(done.failed, 8)}. The journal is {done.journal}.")
+        lines.append(f"could not restore {list_some(done.failed, 8)}. The backups are listed in {done.journal}.")
     return lines
 
 
 def recover(say: Callable[[str], None]) -> None:
-    """Restore the files of probes that were killed, and say so."""
+    """Restore the files that scripts of killed probes had changed, and print what was restored."""
     for done in file_backup.recover():
         for line in describe(done):
-            say(f"a probe was killed: {line}")
+            say(f"after an earlier probe was killed: {line}")
 
 
 def _open_signals() -> int:
-    """Handle from which the blocked signals can be read."""
+    """Return a file descriptor from which the signals in ``_FORWARDED`` can be read."""
     libc: Any = ctypes.CDLL(None, use_errno=True)
     mask = (ctypes.c_ulong * 16)()
     libc.sigemptyset(mask)

@@ -1,7 +1,7 @@
-"""Report of the functions of Python and of some libraries that change files, in this process, before they do.
+"""Detects that Python code in this process is about to change a file, so that the file can be backed up before.
 
-Python calls audit hooks before it opens, renames or removes a file. Libraries that change files from C, C++ or Rust
-are listed here. The fallback where :mod:`~vmselect.probe.system_calls` does not work.
+Python calls audit hooks before it opens, renames or removes a file. Functions of libraries that change files from C,
+C++ or Rust are listed here and wrapped. This module is used where :mod:`~vmselect.probe.system_calls` does not work.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from vmselect.probe.file_backup import Backup
 
 
 class Function(NamedTuple):
-    """A function that changes files: its module, its class, its name, and the names of its arguments with paths."""
+    """A function that changes files: module, class (``owner``) and name; ``arguments`` are those that are paths."""
 
     module: str
     owner: str | None
@@ -41,24 +41,24 @@ FUNCTIONS = (
     Function("tensorflow.python.ops.gen_io_ops", None, "save_v2", ("prefix",)),
     Function("tensorflow.python.ops.gen_io_ops", None, "write_file", ("filename",)),
 )
-"""Functions that write files without Python's ``open``. A path may be the beginning of several names, or a folder."""
+"""Functions that change files without Python's ``open``. Their paths may be folders or beginnings of file names."""
 
 POSITIONS = {
     "safetensors.torch.serialize_file": 1,
     "safetensors.numpy.serialize_file": 1,
     "cv2.imwrite": 0,
 }
-"""Positions of the path for functions without a signature."""
+"""Position of the path among the arguments of functions whose signature Python cannot read."""
 
 STARTS = ("subprocess.Popen", "os.system", "os.exec", "os.posix_spawn", "os.spawn")
-"""Events of starting a program."""
+"""Audit events that mean that another program is about to start."""
 
 
 class PythonCalls:
-    """Reports file changes of Python code in this process and its forked children to ``backup``.
+    """Calls ``backup`` before Python code in this process or in its forked children changes a file.
 
-    Before the first other program starts, the files in the working folder are backed up. ``refused`` is called if a
-    backup cannot be made; the function that would change the file then raises the same error.
+    Before another program is started for the first time, the files in the working folder are backed up. If a backup
+    fails, ``refused`` is called, and the function that would change the file raises the same error.
     """
 
     def __init__(self, backup: Backup, refused: Callable[[str, OSError], None]) -> None:
@@ -69,13 +69,13 @@ class PythonCalls:
         self._active = True
 
     def install(self, after_import: Callable[[str, Callable[[Any], None]], None]) -> None:
-        """Observe all changes from now on. Audit hooks cannot be removed; :meth:`stop` makes this one do nothing."""
+        """Detect all changes from now on. Audit hooks cannot be removed; after :meth:`stop`, this one does nothing."""
         for one in FUNCTIONS:
             after_import(one.module, functools.partial(self._wrap, one))
         sys.addaudithook(self._on_event)
 
     def stop(self) -> None:
-        """Report no more changes."""
+        """Stop detecting changes."""
         self._active = False
 
     def _on_event(self, event: str, arguments: tuple[Any, ...]) -> None:
@@ -157,7 +157,7 @@ class PythonCalls:
         setattr(owner, function.name, reported)
 
     def _report_path(self, value: Any) -> None:
-        """Back up the file or folder ``value``, and the files whose names begin with it."""
+        """Back up the file or folder ``value``, or the files of the TensorFlow checkpoint with this name."""
         if hasattr(value, "numpy"):  # a tensor of TensorFlow
             value = getattr(value.numpy(), "item", value.numpy)()
         path = _path_of(value, -1)
@@ -185,7 +185,7 @@ _EVENTS = frozenset(
     )
 )  # fmt: skip
 _FOLDER_AT = {"os.rename": 2, "os.link": 2, "os.remove": 1, "os.rmdir": 1, "os.mkdir": 2, "os.chmod": 2, "os.utime": 3}
-"""Position of the handle of the folder in the arguments of events."""
+"""Maps audit events to the position of ``dir_fd`` (the folder to which a path is relative) among their arguments."""
 
 
 def _folder_of(event: str, arguments: Sequence[Any]) -> int:
@@ -195,7 +195,10 @@ def _folder_of(event: str, arguments: Sequence[Any]) -> int:
 
 
 def _path_of(value: Any, folder: int) -> str | None:
-    """Absolute path of ``value``, which is relative to the handle ``folder`` unless that is -1; None if unknown."""
+    """Return the absolute path of ``value``, a path or a file descriptor; None if unknown.
+
+    A relative path is relative to the folder with the file descriptor ``folder``, or to the working folder if it is -1.
+    """
     if isinstance(value, bool):
         return None
     if isinstance(value, int):

@@ -1,7 +1,7 @@
-"""The recording of one training, and the base classes of the probes that record trainings.
+"""Records one training, and defines the base classes of the probes that record trainings.
 
-A recording contains the stopwatch and all other fields of the profile. It writes a draft of the profile while the
-training runs, so that the measurements are not lost if the process is killed.
+A :class:`Recording` contains the timer and collects all fields of the profile. It writes a draft of the profile while
+the training runs, so that the measurements are not lost if the process is killed.
 """
 
 from __future__ import annotations
@@ -47,17 +47,17 @@ if TYPE_CHECKING:
 Kind = Literal["iteration", "epoch", "loop"]
 
 EVERY_SECONDS = 1.0
-"""Minimum time between two drafts."""
+"""Least seconds between two writes of the draft."""
 STEPS_SECONDS = 30.0
-"""Maximum time without a draft while steps end: an epoch may take hours."""
+"""Seconds after which a draft is written within an epoch, which may take hours."""
 SHARE = 0.02
-"""Maximum share of the time to spend on writing drafts: a long record is written less often."""
+"""Largest share of the time that is spent on writing drafts. A large draft is written less often."""
 
 KILLED = "the process ended without an error message: it was killed, or the machine was shut down"
 
 
 class MachineFacts(TypedDict):
-    """Fields of a record that describe the machine, which are independent of the measurement."""
+    """Fields of a record that describe the machine and the factors; they do not depend on the measurement."""
 
     environment: Environment
     placement: Placement
@@ -65,7 +65,7 @@ class MachineFacts(TypedDict):
 
 
 def read_environment(model: Any = None, backend: str | None = None) -> Environment:
-    """Hardware and software of this machine. ``backend`` is the framework that trains; by default detected."""
+    """Return hardware and software of this machine. ``backend`` is the training framework, by default detected."""
     from vmselect.records.record import Environment
 
     framework, machine = environment.read_framework(model, backend), environment.read_machine()
@@ -75,7 +75,7 @@ def read_environment(model: Any = None, backend: str | None = None) -> Environme
 def read_facts(
     *, instance_type: str | None = None, region: str | None = None, model: Any = None, factors: Factors | None = None
 ) -> MachineFacts:
-    """Fields of a record that describe the machine, read before the measurement."""
+    """Return the fields of a record that describe the machine and the factors. Called before the measurement."""
     return {
         "environment": read_environment(model),
         "placement": environment.locate(instance_type=instance_type, region=region),
@@ -84,10 +84,10 @@ def read_facts(
 
 
 class Recording:
-    """The recording of one training: starts the clock, then reads facts about machine, software, model and data.
+    """Records one training: starts the timer, then reads properties of machine, software, model and data.
 
-    The facts are read at the start and outside of the measured time, so that the record of a failed training contains
-    them too.
+    These are read at the start, so that the record of a failed training contains them too. The time for this is
+    excluded from the measured time.
     """
 
     def __init__(
@@ -129,10 +129,10 @@ class Recording:
             self.saving: Saving | None = None
             self.save_freq: int | None = None
             self.logs: list[tuple[int, Mapping[str, float | None]]] = []
-            """Number and metrics of each epoch, if the training is watched to its end."""
+            """Number and metrics of each epoch, if the probe does not end the training early."""
             self.early_stopping: int | None = None
             self.redirected: list[str] = []
-            """Names of files that other callbacks wrote to a scratch folder, for the printed line."""
+            """Callbacks whose files were redirected to a scratch folder, for the line that is printed at the end."""
             self._id, self._created, self._number = uuid.uuid4().hex, datetime.now(UTC), environment.number_fit()
             fit = read_fit(frame) if frame is not None else FitFacts()
             dispatch = None if model is None else "threaded" if fit.threaded else "direct"
@@ -157,7 +157,7 @@ class Recording:
 
     @property
     def is_chief(self) -> bool:
-        """Whether this process writes and prints: the first worker, or the only process."""
+        """Whether this process is the first or only worker, which writes the record and prints."""
         return self._environment.worker_index == 0
 
     @property
@@ -167,7 +167,7 @@ class Recording:
 
     @property
     def backend(self) -> str | None:
-        """Name of the framework that trains, or None if unknown."""
+        """Name of the training framework, such as "torch"; None if unknown."""
         return self._environment.backend
 
     @property
@@ -177,7 +177,7 @@ class Recording:
 
     @property
     def is_asynchronous(self) -> bool:
-        """Whether the framework returns from a step before a device has executed it."""
+        """Whether the framework's step function returns before the device has executed the step."""
         return self.backend == "jax" or self.has_gpu
 
     @property
@@ -186,26 +186,29 @@ class Recording:
         return bool(self.timer.steps or self.timer.epochs_ended)
 
     def is_late(self, seconds: float | None) -> bool:
-        """Whether the training has lasted longer than ``seconds``; False if that is None."""
+        """Return whether the training has lasted longer than ``seconds``; False if ``seconds`` is None."""
         return seconds is not None and self.timer.elapsed_seconds() > seconds
 
     def is_steady(self, seconds: float | None) -> bool:
-        """Whether the epoch's steady steps have lasted ``seconds``; True if that is None or with several workers."""
+        """Return whether the steady steps of this epoch have lasted ``seconds`` in total.
+
+        Return True if ``seconds`` is None, or if there are several workers, which must all end at the same step.
+        """
         return seconds is None or self.workers > 1 or self.timer.steady_taken() >= seconds * 1e9
 
     @property
     def batch_size(self) -> int | None:
-        """Number of examples per step: from the argument, else from the data, else as counted; None if unknown."""
+        """Number of examples per step: the probe's argument, else read from the data, else counted; None if unknown."""
         return self.options.batch_size or self.fit.batch_size or self.counted_batch_size
 
     def count_examples(self, *, steps: int | None) -> int | None:
-        """Number of examples that all workers have processed in the ``steps`` of this epoch or validation so far."""
+        """Return the examples that all workers have processed in the first ``steps`` of this epoch or validation."""
         counted = environment.count_examples(self.model, steps=steps)
         return None if counted is None else counted * self._counters
 
     @property
     def steps_per_epoch(self) -> int | None:
-        """Number of steps in a whole epoch, as reported by the framework or as counted; None if unknown."""
+        """Number of steps in a complete epoch, reported by the framework or counted; None if unknown."""
         return self.steps or self.counted_steps
 
     @property
@@ -228,14 +231,14 @@ class Recording:
         return self.fit.partial_batch
 
     def set_backend(self, backend: str | None) -> None:
-        """Set the framework that trains, if it is known only after the first step."""
+        """Set the training framework, if it is known only after the first step."""
         if backend != self.backend:
             self._environment = read_environment(self.model, backend)
 
     def describe_torch(self, weights: Sequence[tuple[Any, ...]], loader: Any) -> None:
         """Record the size of a torch model and the batch size of its ``loader``.
 
-        Each tuple in ``weights`` ends with the shape of a weight and whether the weight is trained.
+        Each tuple in ``weights`` describes a tensor; its last two items are its shape and whether it is trainable.
         """
         if weights:
             self.parameters = sum(math.prod(weight[-2]) for weight in weights)
@@ -245,9 +248,9 @@ class Recording:
         self.counted_batch_size = size * self.workers if isinstance(size, int) else None
 
     def observe(self, frame: FrameType | None = None, *, alive: Callable[[], bool] | None = None) -> None:
-        """Start sampling usage and measuring the input wait, in the ``fit`` call found among the callers of ``frame``.
+        """Start sampling usage and measuring the input wait of the Keras ``fit`` call among the callers of ``frame``.
 
-        If ``frame`` is None, sampling continues until ``alive()`` returns False.
+        If ``frame`` is None, a training without Keras is observed until ``alive()`` returns False.
         """
         # An epoch probe does not wait for the end of a step.
         waited_for = self.kind != "epoch" or (self.backend == "torch" and not self.is_asynchronous)
@@ -255,7 +258,7 @@ class Recording:
         self.timer.enter = self.observation.enter
 
     def add_logs(self, epoch: int, logs: Mapping[str, Any] | None) -> None:
-        """Keep the numbers in the ``logs`` of an epoch. Values that are not plain numbers could be on a device."""
+        """Keep the numbers in the ``logs`` of an epoch. Other values, such as tensors on a GPU, are ignored."""
         with self.timer.leave_out():
             plain = {str(name): value for name, value in (logs or {}).items() if isinstance(value, Real)}
             found = {name: float(value) if math.isfinite(value) else None for name, value in plain.items()}
@@ -272,7 +275,7 @@ class Recording:
         return EpochLogs(epoch=tuple(epoch for epoch, _ in rows), values=columns)
 
     def note(self) -> None:
-        """Write a draft after a timed event, unless a draft was written recently."""
+        """Write a draft, unless one was written recently. Called after steps, validations and epochs."""
         with self.timer.leave_out():
             began = self.timer.clock() / 1e9
             if self._draft is not None and began >= self._next_draft:
@@ -283,14 +286,14 @@ class Recording:
                 self.timer.due = max(began + STEPS_SECONDS, self._next_draft) * 1e9
 
     def snapshot(self, error: BaseException | None = None) -> Profile:
-        """Profile so far, of a training that may still be running or was ended by ``error``."""
+        """Return the profile of the measurements so far. The training may still run, or ``error`` has ended it."""
         profile = self.build(*classify(error))
         if self._draft is not None:
             self._draft.write(profile)
         return profile
 
     def keep(self, outcome: Outcome, detail: str | None = None) -> Profile | None:
-        """End the recording, write the profile and print a line; return the profile, None if nothing was measured."""
+        """End the recording, write the profile and print a line. Return the profile; None if nothing was measured."""
         self.timer.finish()
         self._pauses.stop()
         self.observation.end()
@@ -318,7 +321,7 @@ class Recording:
         self._discard()
 
     def build(self, outcome: Outcome, detail: str | None = None, metrics: Mapping[str, float] | None = None) -> Profile:
-        """Profile of the measurements until now."""
+        """Return a profile of the measurements so far."""
         from vmselect.records.training import Fit, Profile
 
         usage = self.observation.usage
@@ -352,9 +355,10 @@ class Recording:
         )
 
     def _read_gpu_memory(self, usage: Usage | None) -> dict[str, Any]:
-        """Fields of the environment with the peak GPU memory; empty if it is unknown.
+        """Return the fields of the environment about peak GPU memory; an empty dict if the peak is unknown.
 
-        A counter covers the whole process. If it did not rise in this training, the peak is that of an earlier one.
+        The framework's counter covers the whole process. If it did not rise during this training, the peak belongs to
+        an earlier training.
         """
         from vmselect.records.record import GpuMemory
 
@@ -407,7 +411,7 @@ class Recording:
 
 
 def _read_sampled_gpu_memory(usage: Usage) -> tuple[int, dict[str, Any]] | None:
-    """Highest sample of the memory in use of any GPU, by its driver; None if it was not sampled."""
+    """Return the highest sample of used GPU memory in bytes, as the driver reported it; None if it was not sampled."""
     names = [name for name in usage.quantities() if re.fullmatch(r"gpu\d+_memory_used_bytes", name)]
     found = [one.maximum for phase in usage.phases.values() for name in names if (one := phase.get(name))]
     return (int(max(found)), {"source": "nvml"}) if found else None
@@ -416,9 +420,9 @@ def _read_sampled_gpu_memory(usage: Usage) -> tuple[int, dict[str, Any]] | None:
 def describe_end(
     profile: Profile, written: Place | None, redirected: Sequence[str] = (), *, advises: bool = False
 ) -> str:
-    """Line to print when a probe has ended a training, or has redirected files of a training.
+    """Return the line to print when a probe has ended a training, or has redirected files of a training.
 
-    It ``advises`` to end the program, if the program continues after the training.
+    With ``advises=True`` the line mentions ``exit_program``, if the probe ended the training.
     """
     timeline = profile.timeline
     steps, epochs, validations = timeline.steps.steps, len(timeline.epochs), len(timeline.validations)
@@ -426,17 +430,19 @@ def describe_end(
     if validations:
         seen += f" and {validations} validation{'s' * (validations != 1)}"
     where = f"; profile in {written}" if written is not None else ""
-    kept = f"; wrote to a scratch folder, which was removed: {', '.join(redirected)}" if redirected else ""
+    kept = f"; files of these callbacks were not kept: {', '.join(redirected)}" if redirected else ""
     stopped = profile.outcome == "stopped"
     ended = "ended the training" if stopped else "the training ended by itself"
     advice = (
-        "; the program goes on with a model of a few steps, unless exit_program=True" if stopped and advises else ""
+        "; the program continues with a barely trained model (exit_program=True would end it)"
+        if stopped and advises
+        else ""
     )
     return f"{ended} after {seen} ({format_seconds(timeline.wall_seconds or 0.0)}){where}{kept}{advice}"
 
 
 class Probe:
-    """Base class of all probes of trainings: makes one recording at a time and keeps the profile of the last."""
+    """Base class of all probes of trainings. It records one training at a time and keeps the last profile."""
 
     _recording: Recording | None = None
     _watch: EndWatch | None = None
@@ -457,7 +463,7 @@ class Probe:
     def _start(
         self, options: Options, *, backend: str | None = None, alive: Callable[[], bool] | None = None
     ) -> Recording:
-        """Start recording a training other than Keras ``fit``; ``alive()`` returns whether it still runs."""
+        """Start recording a training that does not use Keras ``fit``. ``alive()`` returns whether it still runs."""
         self._recording = recording = Recording("loop", backend=backend, options=options)
         with recording.timer.leave_out():
             self._watch = EndWatch(self._end_early, anchor=self)
@@ -465,7 +471,7 @@ class Probe:
         return recording
 
     def _release(self) -> Recording | None:
-        """Detach the probe from the training; return its recording."""
+        """Stop watching the training, and return its recording."""
         recording, watch = self._recording, self._watch
         self._recording = self._watch = None
         if watch is not None:
@@ -481,7 +487,7 @@ class Probe:
         self._close(*classify(error, detail))
 
     def _finish(self, error: BaseException | None = None) -> None:
-        """End the recording of a training that ended by itself, by the probe, or by the exception ``error``."""
+        """End the recording after the training has ended, by itself, by the probe or by the exception ``error``."""
         if error is None:
             self._close("stopped" if self._cut_short else "watched")
         else:
@@ -490,10 +496,10 @@ class Probe:
 
 @dataclass(eq=False, repr=False)
 class CallbackProbe(Options, Probe):
-    """A probe that is passed to a training library as a callback. It can be copied, and used for several trainings."""
+    """A probe that is passed to a training library as a callback. It can be copied and reused for further trainings."""
 
     _remedy: ClassVar[str]
-    """Remedy in the error message if nothing has been measured."""
+    """Second sentence of the error message if nothing has been measured: what the user has to do."""
 
     _: KW_ONLY
     stop: bool = True
@@ -501,7 +507,7 @@ class CallbackProbe(Options, Probe):
     exit_program: bool = False
 
     _advises = True
-    """Whether the printed line mentions ``exit_program``."""
+    """Whether the line that is printed at the end mentions ``exit_program``."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -523,7 +529,10 @@ class CallbackProbe(Options, Probe):
         self._reset()
 
     def _exit_if_stopped(self, earlier: Profile | None) -> None:
-        """End the program if wanted, after the probe has ended a training; ``earlier`` is the profile before that."""
+        """End the program if ``exit_program`` is True and the probe has just ended a training.
+
+        ``earlier`` is the profile of the previous training.
+        """
         profile = self._profile
         if self.exit_program and profile is not None and profile is not earlier and profile.outcome == "stopped":
             raise SystemExit(0)
@@ -540,13 +549,13 @@ class CallbackProbe(Options, Probe):
 
     @property
     def measured(self) -> bool:
-        """Whether a profile exists."""
+        """Whether something has been measured, so that ``profile`` is available."""
         return self._profile is not None or (self._recording is not None and self._recording.saw_anything)
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class StepProbe(CallbackProbe):
-    """A probe that cuts each epoch short after a few steps."""
+    """A probe that ends each epoch after a few steps."""
 
     steps: int = 20
     validations: int = 2
