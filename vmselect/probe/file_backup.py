@@ -1,9 +1,9 @@
-"""Backups of existing files, made just before a probed script changes them, and their restoration.
+"""Backs up existing files just before a probed script changes them, and restores them afterwards.
 
-A :class:`Backup` runs before every change. It keeps a hard link to the file in a backup folder on the same disk, and a
-copy of the content if the content is about to change in place. Each backup is listed in a journal before the change.
-:meth:`Backup.settle` restores all files from the journal. So does the next command of vmselect if the probe was killed,
-because the kernel has then released the lock on the journal.
+A :class:`Backup` is called before every change. It keeps a hard link to the file in a backup folder on the same disk,
+and a copy of the content if the content is about to change in place. Before the change, each backup is listed in a
+journal, a file with one JSON line per path. :func:`settle` restores all files that the journal lists. If the probe was
+killed, the next command of vmselect does this: it recognizes such a journal because no process holds its lock.
 """
 
 from __future__ import annotations
@@ -33,17 +33,18 @@ except ImportError:  # Windows
 
 JOURNAL = "journal.jsonl"
 TRAINING, CUT = "training", "cut"
-"""Names of the files in the folder of the journal that mark that a training has begun, and that one was cut short."""
+"""Names of files in the folder of the journal. The first exists if a training has begun, the second if the probe ended
+a training early."""
 
 FOLDER_PREFIX = ".vmselect-backup-"
 VERSIONS = "vmselect-kept-"
-"""Prefix of the folder for new versions of existing files that a whole training wrote."""
+"""Prefix of the folder in which the script's versions of restored files are kept, if no training was ended early."""
 
 LARGE_BYTES = 2**30
 """A message is printed when a backup copies a file of at least this size."""
 
 MAX_LOCK_SECONDS = 10.0
-"""Maximum time to wait for the lock of all journals."""
+"""Longest time to wait for the lock that all probes of a user share."""
 
 _SYSTEM = ("/proc", "/sys", "/dev", "/run")
 _CACHES = (".cache", ".nv", ".triton", ".keras", ".torch")
@@ -60,9 +61,9 @@ class Entry:
     path: str
     kind: Literal["new", "file", "link", "folder"]
     late: bool = False
-    """Whether a training had begun."""
+    """Whether a training had begun before the change."""
     by: str = ""
-    """How a new path came into being, if it has the content of an existing file: "rename" or "link"."""
+    """How a new path was created, if it refers to a file that existed before: "rename" or "link"; else empty."""
     mode: int = 0
     owner: tuple[int, int] = (0, 0)
     times: tuple[int, int] = (0, 0)
@@ -70,14 +71,14 @@ class Entry:
     """Device and inode."""
     target: str = ""
     kept: str = ""
-    """Hard link to the file in a backup folder."""
+    """Path of a hard link to the file in a backup folder; empty if there is none."""
     copy: str = ""
-    """Copy of the content in a backup folder."""
+    """Path of a copy of the content in a backup folder; empty if there is none."""
 
 
 @dataclass
 class Settled:
-    """What :meth:`Backup.settle` has done; all are paths."""
+    """What :func:`settle` has done: the paths of restored, removed and kept files."""
 
     restored: list[str] = field(default_factory=list)
     removed: list[str] = field(default_factory=list)
@@ -89,7 +90,10 @@ class Settled:
 
 
 def _state_folders() -> tuple[Path, Path]:
-    """Folder for the journals of this user, which survives a restart of the machine, and one if that is read-only."""
+    """Return two folders for this user's journals: one that survives a restart of the machine, and a temporary one.
+
+    The temporary folder is used if the first folder cannot be written.
+    """
     state = os.environ.get("XDG_STATE_HOME") or os.path.join(os.path.expanduser("~"), ".local", "state")
     user = os.getuid() if hasattr(os, "getuid") else 0
     return Path(state) / "vmselect" / "protected", Path(tempfile.gettempdir()) / f"vmselect-protected-{user}"
@@ -115,10 +119,10 @@ def _is_own(folder: Path) -> bool:
 
 
 class Backup:
-    """Backups of the files that a probed script changes. The first line of the journal describes the probe.
+    """Backs up the files that a probed script is about to change. The journal is in ``folder``.
 
-    ``unprotected`` paths, with everything in them, may be changed. Caches, records and drafts of vmselect, and the
-    files of the system in ``/proc``, ``/sys``, ``/dev`` and ``/run`` are never backed up.
+    The ``will_`` methods are called before each change. Paths in ``unprotected``, and everything in these folders, are
+    not backed up; neither are caches, records and drafts of vmselect, ``/proc``, ``/sys``, ``/dev`` and ``/run``.
     """
 
     def __init__(self, folder: Path, *, unprotected: Iterable[str | os.PathLike[str]] = ()) -> None:
@@ -139,7 +143,10 @@ class Backup:
     # -- events, reported before they happen ---------------------------------------------------------------------------
 
     def will_write(self, path: str, *, truncates: bool = False) -> None:
-        """The script will open the file ``path``, following links, to change it."""
+        """Back up the file ``path``, which the script is about to open for writing. Links are followed.
+
+        ``truncates`` is True if opening the file empties it.
+        """
         path = os.path.realpath(path)
         if self._is_unprotected(path):
             return
@@ -158,7 +165,7 @@ class Backup:
                     self._keep(path, now, content=True)
 
     def will_remove(self, path: str) -> None:
-        """The script will remove or replace the name ``path``."""
+        """Back up the file, folder or link ``path``, which the script is about to remove or replace."""
         path = _locate(path)
         if self._is_unprotected(path) or path in self._entries:
             return
@@ -170,17 +177,20 @@ class Backup:
                 self._keep(path, now)
 
     def will_change(self, path: str, *, follow: bool = True) -> None:
-        """The script will change the permissions, owner or times of ``path``, which the journal preserves."""
+        """Back up ``path``, whose permissions, owner or times the script is about to change."""
         self.will_remove(os.path.realpath(path) if follow else path)
 
     def will_make(self, path: str) -> None:
-        """The script will create the folder or link ``path``; nothing happens if it exists."""
+        """Record the new folder or link ``path``, which the script is about to create, unless ``path`` exists."""
         path = _locate(path)
         if not self._is_unprotected(path) and path not in self._entries and _stat(path) is None:
             self._note_new(path)
 
     def will_rename(self, source: str, target: str, *, swap: bool = False) -> None:
-        """The script will rename ``source``, a file or a folder, to ``target``; both names exist after a ``swap``."""
+        """Back up ``source`` and ``target``: the script is about to rename ``source``, a file or folder, to ``target``.
+
+        With ``swap=True`` the script exchanges the two.
+        """
         source, target = _locate(source), _locate(target)
         if self._passes_on(source, target):
             return
@@ -202,17 +212,18 @@ class Backup:
             self._note_new(target + name, by="rename")
 
     def will_link(self, source: str, target: str) -> None:
-        """The script will create the hard link ``target`` to ``source``."""
+        """Back up ``source``, and record its new name ``target``: the script is about to create this hard link."""
         source, target = _locate(source), _locate(target)
         if not self._passes_on(source, target) and _stat(target) is None:
             self.will_remove(source)  # later changes through the new name must be detected
             self._note_new(target, by="link")
 
     def will_run(self, folder: str, *, budget: int = LARGE_BYTES, most: int = 20_000) -> None:
-        """The script will start a program, whose changes are not reported. Back up everything in ``folder``.
+        """Back up everything in ``folder``: the script is about to start a program whose changes cannot be detected.
 
-        Files are copied, smallest first, while their total size is at most ``budget``; of others a link is kept, which
-        helps if they are removed or replaced. At most about ``most`` paths are backed up.
+        Files are copied, smallest first, while their total size is at most ``budget`` bytes. Of larger files only a
+        hard link is kept, which preserves them if they are removed or replaced. At most about ``most`` paths are
+        backed up.
         """
         found = []
         for place, folders, files in os.walk(folder):
@@ -238,7 +249,7 @@ class Backup:
     # -- for the probed process ----------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Close the journal, which remains on disk."""
+        """Close the journal file, which remains on disk."""
         os.close(self._journal)
 
     def _is_unprotected(self, path: str) -> bool:
@@ -252,7 +263,10 @@ class Backup:
         )
 
     def _passes_on(self, source: str, target: str) -> bool:
-        """Whether a record of vmselect gets its final name, or everything happens in unprotected places."""
+        """Return whether renaming or linking ``source`` to ``target`` needs no backup.
+
+        This is so if a record of vmselect gets its final name, or if both paths are unprotected.
+        """
         if self._is_unprotected(source):
             if source in self._own or _OWN_PART.fullmatch(os.path.basename(source)):
                 self._own.add(target)
@@ -275,7 +289,10 @@ class Backup:
         return self._late
 
     def _keep(self, path: str, now: os.stat_result, *, content: bool = False) -> None:
-        """Back up the existing ``path``: its state and a hard link, and its ``content`` if that may change in place."""
+        """Back up the existing ``path``: its permissions, owner, times, and a hard link to it.
+
+        With ``content=True`` its content is copied too, because it may change in place.
+        """
         entry = self._find_elsewhere(path) or _describe(path, now)
         other = self._nodes.get(entry.node) if entry.kind == "file" else None
         if other is not None:  # another name of a file that may have been changed already
@@ -306,7 +323,10 @@ class Backup:
         self._add(entry)
 
     def _detach(self, path: str, now: os.stat_result) -> bool:
-        """Give ``path`` a new empty file, so that the old one survives in the backup without copying its content."""
+        """Replace ``path`` by a new empty file, so that the old file is preserved by its hard link, without a copy.
+
+        Return False if this is not possible.
+        """
         fresh = f"{os.path.dirname(path)}/.vmselect-{secrets.token_hex(8)}.part"
         try:
             os.close(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
@@ -338,7 +358,10 @@ class Backup:
             os.fdatasync(self._journal)
 
     def _place(self, path: str) -> str:
-        """Backup folder for ``path`` on its disk: in the folder of the journal, else as high above it as possible."""
+        """Return a backup folder on the disk of ``path``.
+
+        This is the folder of the journal, or else a new folder in the topmost writable folder of that disk.
+        """
         parent = os.path.dirname(path)
         if parent not in self._places:
             self._places[parent] = self._choose_place(parent)
@@ -369,11 +392,11 @@ class Backup:
         return place
 
     def _alone(self) -> AbstractContextManager[None]:
-        """Back up a file while no other probe does: several workers of a training may change the same file."""
+        """Context manager in which no other probe makes backups: workers of a training may change the same file."""
         return _only_process(self.folder.parent)
 
     def _find_elsewhere(self, path: str) -> Entry | None:
-        """State of ``path`` before another running probe changed it; None if no other probe did."""
+        """Return the state of ``path`` before the script of another running probe changed it; None if none did."""
         for journal in self.folder.parent.glob(f"*/{JOURNAL}"):
             if journal.parent == self.folder:
                 continue
@@ -399,7 +422,7 @@ class Backup:
 
 
 def begin() -> tuple[Path, int]:
-    """Create the folder of a new journal. Returns the folder and the handle of the lock on the journal.
+    """Create a folder with a new journal. Return the folder and the file descriptor that holds the journal's lock.
 
     While a process holds the lock, no other command restores the files.
     """
@@ -417,7 +440,7 @@ def begin() -> tuple[Path, int]:
 
 
 def is_in_use(folder: Path) -> bool:
-    """Whether a running probe on this machine holds the journal in ``folder``."""
+    """Return whether a running probe on this machine uses the journal in ``folder``."""
     with suppress(OSError, ValueError):
         if fcntl is None or _read(folder / JOURNAL)[0].get("host") != socket.gethostname():
             return False
@@ -429,7 +452,7 @@ def is_in_use(folder: Path) -> bool:
 
 
 def recover() -> list[Settled]:
-    """Restore the files of all probes that were killed on this machine."""
+    """Restore the files that the scripts of killed probes have changed on this machine."""
     done = []
     journals = [one for state in _state_folders() if _is_own(state) for one in sorted(state.glob(f"*/{JOURNAL}"))]
     for journal in journals:
@@ -445,10 +468,11 @@ def recover() -> list[Settled]:
 
 
 def settle(folder: Path) -> Settled:
-    """Restore every file in the journal in ``folder``, and remove the backups.
+    """Restore every file that the journal in ``folder`` lists, and remove the backups.
 
-    If a training was cut short, new files that the script wrote after its training had begun are removed. Otherwise
-    new files stay, and new versions of existing files are moved to a new folder in the working folder of the script.
+    If the probe ended a training early, new files that the script wrote after its training had begun are removed.
+    Otherwise new files stay, and the script's versions of restored files are moved to a new folder in the script's
+    working folder.
     """
     first, entries, places, ran = _read(folder / JOURNAL)
     done = Settled(journal=str(folder / JOURNAL))
@@ -487,7 +511,10 @@ def settle(folder: Path) -> Settled:
 
 
 class _Versions:
-    """New versions of existing files, which a whole training wrote."""
+    """Keeps the script's versions of restored files in a new folder. Used if the probe ended no training early.
+
+    ``near`` is the script's working folder, and ``originals`` contains device and inode of all files to restore.
+    """
 
     def __init__(self, near: str, originals: set[tuple[int, int]]) -> None:
         self._near = near
@@ -496,7 +523,7 @@ class _Versions:
         self.folder: str | None = None
 
     def take(self, path: str, name: str, *, move: bool = True) -> None:
-        """Move or copy the file at ``path``, the new version of the file ``name``, here."""
+        """Move or copy the file ``path``, which is the script's version of the file ``name``, to the new folder."""
         if move and _node(os.lstat(path)) in self._originals:
             return  # another existing file, which gets its own name back
         if self.folder is None:
@@ -514,7 +541,7 @@ class _Versions:
 
 
 def _restore(entry: Entry, versions: _Versions | None) -> bool:
-    """Restore the path of ``entry``; return whether it had changed."""
+    """Restore the path of ``entry``. Return whether it had changed."""
     now = _stat(entry.path)
     if entry.kind == "folder":
         if now is None or not stat.S_ISDIR(now.st_mode):
@@ -566,7 +593,7 @@ def _restore_file(entry: Entry, now: os.stat_result | None, versions: _Versions 
 
 
 def _clear(path: str, now: os.stat_result | None, versions: _Versions | None) -> None:
-    """Remove what stands in the place of a path to restore, after saving it as a new version."""
+    """Remove the file or folder that the script has put at ``path``; pass its files to ``versions`` before."""
     if now is None:
         return
     for inside in [path + name for name in _names_in(path)] if stat.S_ISDIR(now.st_mode) else [path]:
@@ -581,7 +608,10 @@ def _clear(path: str, now: os.stat_result | None, versions: _Versions | None) ->
 
 
 def _find_new_names(folder: str, entries: dict[str, Entry], originals: set[tuple[int, int]]) -> None:
-    """Add new names in ``folder`` of existing files, by a program whose changes were not reported, to ``entries``."""
+    """Add to ``entries`` the new names in ``folder`` of files that existed before.
+
+    A program whose changes could not be detected has created them.
+    """
     lost = {one.node for one in entries.values() if one.kind == "file" and not _is_at(one.path, one.node)}
     own = tuple(f"{os.path.realpath(one)}/" for one in _state_folders())
     for place, folders, files in os.walk(folder):
@@ -596,7 +626,7 @@ def _find_new_names(folder: str, entries: dict[str, Entry], originals: set[tuple
 
 
 def _separate(entry: Entry, originals: set[tuple[int, int]]) -> None:
-    """Make a new name of an existing file a file of its own with the present content, before that is restored."""
+    """Replace the hard link ``entry``, a new name of a file that will be restored, by a copy of the present content."""
     now = _stat(entry.path)
     if now is None or not stat.S_ISREG(now.st_mode) or _node(now) not in originals or entry.by == "rename":
         return
@@ -618,12 +648,15 @@ def _is_at(path: str, node: tuple[int, int]) -> bool:
 
 
 def _is_reached(path: str) -> bool:
-    """Whether no folder in ``path`` has been replaced by a link, which may lead to other files."""
+    """Return whether no folder in ``path`` has been replaced by a symbolic link, which may lead to other files."""
     return _locate(path) == path
 
 
 def _tidy(entry: Entry, originals: set[tuple[int, int]], *, cut: bool) -> bool:
-    """Remove a new path that must not stay; return whether a file was removed."""
+    """Remove the new path ``entry`` if it must not stay. Return whether a new file was removed.
+
+    ``cut`` is True if the probe ended a training early.
+    """
     now = _stat(entry.path)
     if now is None or not _is_reached(entry.path):
         return False
@@ -639,9 +672,9 @@ def _tidy(entry: Entry, originals: set[tuple[int, int]], *, cut: bool) -> bool:
 
 
 def _read(journal: Path) -> tuple[dict[str, Any], dict[str, Entry], list[str], list[str]]:
-    """First line, entries by path, backup folders, and folders in which programs ran.
+    """Return the content of ``journal``: first line, entries by path, backup folders, and folders of started programs.
 
-    An unfinished last line of the ``journal`` is skipped.
+    An unfinished last line is skipped.
     """
     first: dict[str, Any] = {}
     entries: dict[str, Entry] = {}
@@ -680,7 +713,7 @@ def _read(journal: Path) -> tuple[dict[str, Any], dict[str, Entry], list[str], l
 
 
 def _claim(journal: Path) -> int | None:
-    """Handle of the locked ``journal``; None if a process uses it, or if it belongs to another machine."""
+    """Lock ``journal`` and return its file descriptor; None if a process uses it, or if it is of another machine."""
     with open(journal, encoding="utf-8") as file:
         first = json.loads(file.readline(2**20) or "{}")
     if fcntl is None or first.get("host") != socket.gethostname():
@@ -689,7 +722,7 @@ def _claim(journal: Path) -> int | None:
 
 
 def try_lock(path: Path) -> int | None:
-    """Handle of the locked file or folder; None if another process has locked it, or it cannot be locked."""
+    """Lock the file or folder ``path`` and return its file descriptor; None if it cannot be locked."""
     if fcntl is None:
         return None
     handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -703,9 +736,10 @@ def try_lock(path: Path) -> int | None:
 
 @contextmanager
 def _only_process(state: Path) -> Iterator[None]:
-    """Wait until no other probe creates, claims or extends a journal, at most :data:`MAX_LOCK_SECONDS`.
+    """Context manager in which no other probe creates, locks or extends a journal in the folder ``state``.
 
-    A process that was stopped while it held the lock must not block every other command.
+    After :data:`MAX_LOCK_SECONDS` of waiting, it is entered anyway: a process that was suspended while it held the lock
+    must not block every other command.
     """
     handle = os.open(state / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
@@ -761,7 +795,7 @@ def _node(found: os.stat_result) -> tuple[int, int]:
 
 
 def _locate(path: str) -> str:
-    """Absolute ``path`` in which only links in the folders are followed."""
+    """Return the absolute path of ``path``. Symbolic links among its folders are followed, but not ``path`` itself."""
     path = path.rstrip("/") or "/"
     name = os.path.basename(path)
     if name in ("", ".", ".."):

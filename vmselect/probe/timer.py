@@ -1,7 +1,8 @@
-"""The stopwatch of a training. It depends on no framework: probes report the beginning and end of each event.
+"""Records the times of steps, validations and epochs of a training.
 
-Every method takes constant time. A step costs one reading of the clock, a few additions and a tuple. Memory is
-bounded however long the training runs, because a :class:`Reservoir` samples the readings. Sums are exact.
+The timer depends on no framework: probes report the beginning and end of each event to it. Every method takes constant
+time. A step costs one query of the clock, a few additions and a tuple. Memory is bounded however long the training
+runs, because a :class:`Reservoir` keeps a sample of the readings. Sums are exact.
 """
 
 from __future__ import annotations
@@ -24,30 +25,31 @@ if TYPE_CHECKING:
 Item = TypeVar("Item")
 Clock = Callable[[], int]
 Reading = tuple[int, int, int, int]
-"""Time of one or several steps: epoch, number of the last batch, nanoseconds, and number of steps that the time covers.
-A plain tuple, because a reading is created at every step."""
+"""Measured time of one or several steps: epoch, number of the last batch in the epoch, nanoseconds, and number of steps
+that the time covers. It is a plain tuple for speed, because one is created at every step."""
 
 STEPS_ALWAYS = 1_000
 STEPS_SAMPLED = 1_000
 EPOCHS_ALWAYS = 1_000
 EPOCHS_SAMPLED = 1_000
 EDGE_EPOCHS = 500
-"""Number of epochs whose first and last step are always kept, even if the sample does not include them."""
+"""Number of epochs whose first and last steps are always kept, even if the random sample does not include them."""
 MAX_BATCHES_PER_VALIDATION = 2_000
 MAX_VALIDATION_BATCHES = 8_000
 MAX_PAUSES = 2_000
 MIN_PAUSE_NS = 1_000_000
-"""A shorter garbage collection counts as part of the step: collections of young objects occur every few steps."""
+"""Garbage collections of at least this many nanoseconds are excluded from their step. Shorter ones occur every few
+steps and count as part of the step."""
 OLDEST_GENERATION = 2
-"""Generation of Python objects whose garbage collection visits the whole heap."""
+"""Number that Python's ``gc`` module gives to a garbage collection of the whole heap."""
 
 
 class Reservoir(Generic[Item]):
     """Keeps the first ``always`` items, and a uniform random sample of ``size`` later items.
 
-    Whether an item is kept is decided before it arrives (Li's algorithm L): ``due`` is the number of the next item to
-    offer, so every other item costs the caller only one comparison. The reservoir has its own random generator,
-    because a training may depend on the global generator.
+    Whether an item is kept is decided before it arrives (Li's algorithm L): ``due`` is the number of the next item that
+    the caller must offer, so that every other item costs only one comparison. The reservoir has its own random
+    generator, because a training may depend on the global generator.
     """
 
     __slots__ = ("_always", "_first", "_random", "_sample", "_size", "_weight", "due")
@@ -62,7 +64,10 @@ class Reservoir(Generic[Item]):
         self.due: float = 1
 
     def offer(self, number: int, item: Item) -> None:
-        """Take item ``number``, counted from 1. Each item whose number equals ``due`` must be offered exactly once."""
+        """Keep ``item``, the item with this ``number``, counted from 1.
+
+        The caller must offer each item whose number equals ``due``, exactly once.
+        """
         if number <= self._always:
             self._first.append(item)
         elif len(self._sample) < self._size:
@@ -79,7 +84,7 @@ class Reservoir(Generic[Item]):
         self.due = number + math.floor(gap) + 1 if gap < 2**62 else math.inf
 
     def items(self) -> list[Item]:
-        """The first items in their order, followed by the sample in no particular order."""
+        """Return the first items in their order, followed by the sample in no particular order."""
         return self._first + self._sample
 
 
@@ -116,8 +121,9 @@ class StepTimer:
 
     The methods are called in the order of a training: :meth:`start`; for each epoch :meth:`begin_epoch`, :meth:`open`
     at its first step, :meth:`end_step` for each step, optionally :meth:`begin_validation`,
-    :meth:`end_validation_batch` and :meth:`end_validation`, and :meth:`end_epoch`; finally :meth:`finish`. A step is
-    timed from the end of the previous step, because frameworks fetch data before or after they report its beginning.
+    :meth:`end_validation_batch` and :meth:`end_validation`, and :meth:`end_epoch`; finally :meth:`finish`. The time of
+    a step begins at the end of the previous step, so that it includes fetching the batch, which some frameworks do
+    before and others after they report the beginning of a step.
     """
 
     def __init__(
@@ -133,7 +139,7 @@ class StepTimer:
         self._own = self._own_cpu = 0
         self._leaving_out = False
         self.pauses: list[tuple[int, int, int, bool]] = []
-        """Garbage collections, excluded from their step: epoch, batch, nanoseconds, whether of the whole heap."""
+        """Garbage collections, which are excluded from their step: epoch, batch, nanoseconds, whether the whole heap."""
         self.opening = False
         self._steady_next = False  # steady steps begin with the end of the next step
         self._validating: int | None = None
@@ -141,7 +147,8 @@ class StepTimer:
         self._batch_readings: list[int] = []
         self._batch_budget = MAX_VALIDATION_BATCHES
         self.mark = 0
-        """Time at which the next reading begins. Validations and the probe's own work move it forward."""
+        """Clock time, in nanoseconds, at which the next reading begins. A validation, or work of the probe itself,
+        moves it forward, which excludes their time from the reading."""
         self.readings = self.steps = self.steps_taken = 0
         self.epochs_ended = 0
         self.fit_to_first_batch: int | None = None
@@ -151,15 +158,15 @@ class StepTimer:
         self.taken: int | None = None
         self.cpu_taken: int | None = None
         self.enter: Callable[[Phase], object] = lambda phase: None
-        """Function that is called with the new phase at every change of phase."""
+        """Function that is called with the name of the phase whenever a phase begins, such as "validation"."""
         self.due: float = math.inf
         self.on_due: Callable[[], object] = lambda: None
-        """Function that is called after the first step that ends at the time ``due`` or later, in nanoseconds."""
+        """Function that is called after each step that ends at the clock time ``due``, in nanoseconds, or later."""
 
     # -- events ------------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Record the start of the training: data and model exist, and no step has run."""
+        """Record that the training starts now: data and model exist, and no step has run."""
         self._cpu_start = self._cpu_clock()
         self._start = self.mark = self.clock()
 
@@ -175,7 +182,7 @@ class StepTimer:
         self.opening = True
 
     def open(self, at: int | None = None) -> None:
-        """Record that the first step of an epoch begins, now or ``at`` an earlier time.
+        """Record that the first step of an epoch begins, now or at the earlier clock time ``at`` in nanoseconds.
 
         The time before this step is an epoch boundary, or the time from the start of the training to its first batch.
         """
@@ -211,7 +218,7 @@ class StepTimer:
             self.on_due()
 
     def end_training(self, *, steps: int | None = None) -> None:
-        """Record that all ``steps`` of an epoch have ended, if single steps are not timed."""
+        """Record that all ``steps`` of an epoch have ended. Called instead of :meth:`end_step` by the epoch probe."""
         now = self.clock()
         if self.current is not None:
             self.current.taken = now - self.mark
@@ -229,7 +236,7 @@ class StepTimer:
         self.enter("validation")
 
     def cancel_validation(self) -> None:
-        """Record that what began as a validation was none: its time belongs to the running step or boundary."""
+        """Undo :meth:`begin_validation`: it was no validation, so the time belongs to the step or epoch boundary."""
         self._validating = None
         if self.current is not None and self.current.left_after == self.readings:
             self.current.before_validation = self.current.left_after = None
@@ -240,9 +247,9 @@ class StepTimer:
         self.enter("boundary")
 
     def end_validation_batch(self, covers: int = 1, *, readings: int = 1) -> int:
-        """Record that ``covers`` batches of the running validation have ended; return the current time.
+        """Record that ``covers`` batches of the current validation have ended. Return the clock time in nanoseconds.
 
-        Batches that were timed together are recorded as this number of equal ``readings``.
+        The time of these batches is divided into ``readings`` equal readings.
         """
         now = self.clock()
         room = min(MAX_BATCHES_PER_VALIDATION - len(self._batch_readings), self._batch_budget)
@@ -254,9 +261,9 @@ class StepTimer:
         return now
 
     def end_validation(self, *, truncated: bool = False, batches: int | None = None) -> None:
-        """Record that the validation has ended; ``truncated`` if it was cut short.
+        """Record that the validation has ended. ``truncated`` is True if the probe ended it early.
 
-        ``batches`` is its number of batches, for a validation whose single batches were not timed.
+        ``batches`` is its number of batches, if :meth:`end_validation_batch` was not called for each of them.
         """
         if self._validating is None:
             return
@@ -271,7 +278,7 @@ class StepTimer:
             tally.validations.append(ValidationTally(taken, batches, tuple(self._batch_readings), truncated))
 
     def end_epoch(self, *, complete: bool) -> None:
-        """Record that the epoch has ended; ``complete`` unless it was cut short."""
+        """Record that the epoch has ended. ``complete`` is False if the probe ended it early."""
         tally = self.current
         self.current = None
         self.opening = self._steady_next = False
@@ -291,7 +298,7 @@ class StepTimer:
 
     @contextmanager
     def epoch_end(self) -> Iterator[None]:
-        """Record the time of this block, the callbacks' ``on_epoch_end``, as a part of the epoch boundary."""
+        """Context manager that records the time of the callbacks' ``on_epoch_end`` as a part of the epoch boundary."""
         began, own = self.clock(), self._own
         if self._validating is None:
             self._leave_steps(began)
@@ -300,7 +307,7 @@ class StepTimer:
             self.previous.epoch_end = self.clock() - began - (self._own - own)
 
     def pause(self, began: int, *, whole_heap: bool = False) -> None:
-        """Record a garbage collection from ``began`` to now, and exclude its time from the running step."""
+        """Record a garbage collection from the clock time ``began`` to now, and exclude it from the current step."""
         taken = self.clock() - began
         stepping = self.current is not None and not self.opening and self._validating is None
         if taken < MIN_PAUSE_NS or not stepping or self._leaving_out or len(self.pauses) >= MAX_PAUSES:
@@ -310,7 +317,7 @@ class StepTimer:
         self.mark += taken
 
     def finish(self, at: int | None = None) -> None:
-        """Record that the training has ended, now or ``at`` an earlier time. Idempotent."""
+        """Record that the training has ended, now or at the earlier clock time ``at`` in nanoseconds. Idempotent."""
         if self.taken is not None:
             return
         now = self.clock() if at is None else at
@@ -321,7 +328,7 @@ class StepTimer:
         self.taken, self.cpu_taken = self._taken_until(now)
 
     def skip(self, nanoseconds: int) -> None:
-        """Exclude this time, for which the probe has delayed the training, from the running reading."""
+        """Exclude ``nanoseconds``, by which the probe has delayed the training, from the current reading."""
         self.mark += nanoseconds
         self._own += nanoseconds
         if self._validating is not None:
@@ -330,7 +337,7 @@ class StepTimer:
 
     @contextmanager
     def leave_out(self) -> Iterator[None]:
-        """Exclude the time of this block, work of the probe, from all readings."""
+        """Context manager that excludes the time inside it, which is work of the probe, from all readings."""
         began, cpu_began = self.clock(), self._cpu_clock()
         within, self._leaving_out = self._leaving_out, True
         try:
@@ -347,24 +354,24 @@ class StepTimer:
 
     @property
     def reading_since(self) -> int:
-        """Time at which the reading of the running step or validation batch began."""
+        """Clock time in nanoseconds at which the current step or validation batch began."""
         return self.mark if self._validating is None else self._batch_mark
 
     # -- results -----------------------------------------------------------------------------------------------------
 
     def elapsed_seconds(self) -> float:
-        """Wall time since the start of the training, including the probe's own work."""
+        """Return the seconds since the start of the training, including the time of the probe's own work."""
         return (self.clock() - self._start) / 1e9
 
     def steady_taken(self) -> int:
-        """Nanoseconds of the running epoch's steps so far, without its first step."""
+        """Return the nanoseconds that the steps of the current epoch have taken so far, without its first step."""
         tally = self.current
         if tally is None or tally.opening is None:
             return 0
         return self.steps_taken - tally.taken_before - tally.opening[2]
 
     def taken_so_far(self) -> tuple[int, int]:
-        """Wall time and CPU time of the training until now or its end in nanoseconds, without the probe's own work."""
+        """Return wall time and CPU time of the training until now, in nanoseconds, without the probe's own work."""
         if self.taken is not None and self.cpu_taken is not None:
             return self.taken, self.cpu_taken
         return self._taken_until(self.clock())
@@ -373,11 +380,11 @@ class StepTimer:
         return now - self._start - self._own, max(0, self._cpu_clock() - self._cpu_start - self._own_cpu)
 
     def step_readings(self) -> list[Reading]:
-        """The stored step readings in chronological order: all of a short training, a sample of a long training."""
+        """Return the kept readings of steps in chronological order: all of a short training, a sample of a long one."""
         return sorted({*self._sample.items(), *self._edges})
 
     def epoch_tallies(self) -> list[EpochTally]:
-        """The stored epochs (all or a sample) in chronological order, always including the last, even unfinished."""
+        """Return the kept epochs (all or a sample) in chronological order, including the current, unfinished epoch."""
         if self.current is not None:
             self._sum_up(self.current)
         kept = {id(tally): tally for tally in self._tallies.items()}
@@ -399,7 +406,7 @@ class StepTimer:
 
 
 class PauseWatch:
-    """Reports every garbage collection in the training's thread to ``timer``, until :meth:`stop`."""
+    """Reports every garbage collection in the training's thread to ``timer``, until :meth:`stop` is called."""
 
     def __init__(self, timer: StepTimer) -> None:
         self._timer = timer
@@ -428,11 +435,11 @@ def build_timeline(
     in_blocks: bool = False,
     input_wait: InputWait | None = None,
 ) -> Timeline:
-    """Times of ``timer`` as a profile stores them: in seconds, each step with its label.
+    """Return the times of ``timer`` as a profile stores them: in seconds, each step with a label such as "steady".
 
-    ``init`` is the initialization time with its source. ``partial_batch`` is the size of a smaller last batch: 0 if
-    there is none, None if unknown. ``watched`` states whether the whole training was timed, ``in_blocks`` whether
-    several steps were timed together.
+    ``init`` contains the seconds of initialization and how they were measured. ``partial_batch`` is the size of the
+    smaller last batch of an epoch: 0 if there is none, None if unknown. ``watched`` is True if the training was
+    measured to its end, and ``in_blocks`` if readings cover several steps.
     """
     from vmselect.records.training import Boundary, Epoch, Pause, Step, Steps, Timeline, Validation
 
@@ -504,7 +511,10 @@ def build_timeline(
 def _label_steps(
     readings: list[Reading], tallies: list[EpochTally], *, has_partial_batch: bool, in_blocks: bool
 ) -> list[Label]:
-    """Label of each reading: 'first', 'opening', 'partial' or 'steady'. ``Steps.labels`` labels warm-up later."""
+    """Return the label of each reading: "first", "opening" (first of an epoch), "partial" (partial batch) or "steady".
+
+    ``Steps.labels`` replaces some of these labels by "warmup" later.
+    """
     openings = {tally.opening for tally in tallies if tally.opening}
     partials = {tally.closing for tally in tallies if tally.closing and tally.complete} if has_partial_batch else set()
     if in_blocks:  # a block whose last batch was unexpectedly smaller

@@ -1,18 +1,18 @@
-"""Measurement of the trainings in an unmodified PyTorch script.
+"""Measures the trainings in an unmodified PyTorch script.
 
 torch calls a hook after every update by an optimizer. A wrapped ``DataLoader`` reports the beginning of a pass over its
 data, the number of batches, and each request for a batch. A pass with gradients and updates is an epoch of training; a
-pass without gradients is a validation. A step lasts from one request for a batch to the next: with accumulated
-gradients a reading covers several batches. The probe cuts an epoch short by ending the pass.
+pass without gradients is a validation. A step lasts from one request for a batch to the next. If gradients are
+accumulated, a reading covers all batches up to the update. The probe ends an epoch early by ending the pass.
 
-A pass over other data than the training's is a validation too, unless an optimizer updates weights during it: some
-scripts turn gradients off inside the loop over the validation data.
+A pass over another data loader than that of the training is a validation too, unless an optimizer updates weights
+during the pass: some scripts turn gradients off only inside the loop over the validation data.
 
-A training without a ``DataLoader``, which draws its batches by index, is one epoch of unknown length: a step lasts from
-one update to the next, and the probe ends the script in the hook.
+A training that selects its batches by index, without a ``DataLoader``, is one epoch of unknown length: a step lasts
+from one update to the next, and the probe ends the script in the hook.
 
-A training continues as long as the same weights are trained and the same weights are frozen, with any data loader:
-some scripts create a loader for each epoch.
+A new training begins when other weights are trained or frozen than before. Another data loader does not begin a new
+training, because some scripts create a loader for each epoch.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ OPTIMIZER_MODULE = "torch.optim.optimizer"
 GRADIENT_MODULE = "torch.autograd.grad_mode"
 
 MIN_STEPS_BETWEEN = 2
-"""Minimum number of steps between two validations of a loop without a loader: a model that runs without gradients
-in every step, such as a teacher, is a part of the step."""
+"""Least number of steps between two validations in a loop without a ``DataLoader``. A model that runs without gradients
+more often, such as a teacher model in every step, counts as a part of the step."""
 
 
 class EnoughTrainings(BaseException):
@@ -53,9 +53,9 @@ class EnoughTrainings(BaseException):
 class TorchScript(StepProbe):
     """Measures torch trainings of this process, after :meth:`watch_loader` and :meth:`watch_optimizer` were called.
 
-    ``wanted`` contains the numbers of the trainings to measure; if it is empty, all are measured. The measured
-    trainings get the ``names``, in order. Epochs of other trainings are cut short after one step. The script ends after
-    training number ``last``.
+    ``wanted`` contains the numbers of the trainings to measure, counted from 1; if it is empty, all are measured. Their
+    records get the ``names``, in order. Each epoch of other trainings is ended after one step. The script ends
+    after training number ``last``.
     """
 
     _remedy = "Run a script that trains with torch first."
@@ -82,13 +82,13 @@ class TorchScript(StepProbe):
         self._without_loader = False
         self._validated_at = 0
         self.updates = 0
-        """Number of updates by any optimizer."""
+        """Number of updates of weights so far, by any optimizer."""
         self.profiles_kept = 0
 
     # -- events of torch ---------------------------------------------------------------------------------------------
 
     def watch_loader(self, module: Any) -> None:
-        """Observe every pass over a ``DataLoader`` from now on."""
+        """Detect every pass over a ``DataLoader`` from now on. ``module`` is ``torch.utils.data.dataloader``."""
         loader = module.DataLoader
         iterate = loader.__iter__
 
@@ -103,11 +103,14 @@ class TorchScript(StepProbe):
         self._undo.append(lambda: setattr(loader, "__iter__", iterate))
 
     def watch_optimizer(self, module: Any) -> None:
-        """Observe every update by an optimizer from now on."""
+        """Detect every update by an optimizer from now on. ``module`` is ``torch.optim.optimizer``."""
         self._undo.append(module.register_optimizer_step_post_hook(self._on_update).remove)
 
     def watch_gradients(self, module: Any) -> None:
-        """Observe from now on where the script turns gradients off, for the validations of a loop without a loader."""
+        """Detect from now on when the script turns gradients off. ``module`` is ``torch.autograd.grad_mode``.
+
+        In a loop without a ``DataLoader``, a validation is recognized by this.
+        """
         for kind in (module.no_grad, module.inference_mode):
             self._watch_contexts(kind)
 
@@ -135,7 +138,7 @@ class TorchScript(StepProbe):
 
     @contextmanager
     def disabled(self) -> Iterator[None]:
-        """Ignore the trainings in this block, which have their own probe."""
+        """Context manager in which trainings are ignored, because another probe measures them."""
         before, self._disabled = self._disabled, True
         try:
             yield
@@ -143,7 +146,7 @@ class TorchScript(StepProbe):
             self._disabled = before
 
     def close(self, error: BaseException | None = None) -> None:
-        """Restore torch and save the profile, after the script has ended, with ``error`` if it failed."""
+        """Remove the hooks from torch and save the profile. Called after the script has ended, perhaps by ``error``."""
         while self._undo:
             self._undo.pop()()
         self._finish(error)
@@ -161,7 +164,7 @@ class TorchScript(StepProbe):
     # -- a loop without a loader -------------------------------------------------------------------------------------
 
     def _begin_loop(self, optimizer: Any) -> None:
-        """Start recording after the first update, which counts as initialization."""
+        """Start recording a loop without a ``DataLoader``, after its first update, which counts as initialization."""
         import torch
 
         if self._recording is not None:  # of a pass that was no training
@@ -239,7 +242,7 @@ class TorchScript(StepProbe):
         return not self.wanted or number in self.wanted
 
     def _recognize(self, now: _Pass) -> None:
-        """Assign the pass ``now``, in which an optimizer has updated weights, to a training."""
+        """Find out whether the pass ``now``, in which an optimizer has updated weights, belongs to a new training."""
         self._training = weakref.ref(now)
         optimizer = self._optimizer() if self._optimizer is not None else None
         weights = [one for group in optimizer.param_groups for one in group["params"]] if optimizer is not None else []
@@ -254,7 +257,7 @@ class TorchScript(StepProbe):
             now.fetch = self._recording.observation.fetcher()
 
     def _begin_training(self, first: _Pass, weights: Sequence[Any]) -> None:
-        """Start a new training, because other weights are trained or frozen than before; end the previous training."""
+        """End the previous training and start a new one, because other weights are trained or frozen than before."""
         since = time.perf_counter_ns() - first.began
         if self._number:
             if self._recording is not None:
@@ -282,7 +285,10 @@ class TorchScript(StepProbe):
             recording.counted_examples = length_of(loader.dataset)
 
     def next_step(self, now: _Pass) -> bool:
-        """Record that a step has ended, because the next batch is requested. Return whether the pass continues."""
+        """Record that a step of the pass ``now`` has ended. Return whether the pass continues.
+
+        Called when the script requests the next batch.
+        """
         if now.unsure and self.updates != now.updates:
             self._train_after_all(now)
         if not now.training:
@@ -321,7 +327,7 @@ class TorchScript(StepProbe):
         return True
 
     def _train_after_all(self, now: _Pass) -> None:
-        """Treat a pass that was taken for a validation as the training that it is."""
+        """Treat the pass ``now``, which was recorded as a validation, as an epoch of training."""
         recording, now.training, now.unsure = self._recording, True, False
         self._validation, self._training = None, weakref.ref(now)
         if recording is not None:
@@ -332,7 +338,10 @@ class TorchScript(StepProbe):
             self._end_when_enough()
 
     def _continues(self, now: _Pass, recording: Recording) -> bool:
-        """Whether an epoch that may be cut short continues, because not enough steps have been measured."""
+        """Return whether the pass ``now`` continues.
+
+        It does if more steps have to be measured, or if its last batch has been reached, so that it ends by itself.
+        """
         late = recording.is_late(self.seconds)
         enough = now.batches > self.steps and recording.is_steady(self.steady_seconds)
         if not (enough or late) or now.batches == recording.steps:
@@ -343,7 +352,7 @@ class TorchScript(StepProbe):
         return False
 
     def end_pass(self, ended: _Pass, *, whole: bool) -> None:
-        """Record that a pass over the data has ended; ``whole`` unless it was cut short."""
+        """Record that a pass over the data has ended. ``whole`` is False if the probe ended it early."""
         if ended is self._validation:
             self._end_validation()
         elif ended.read:
@@ -375,7 +384,7 @@ class TorchScript(StepProbe):
         self._whole = False
 
     def _end_when_enough(self) -> None:
-        """Before another epoch, end the training if enough has been measured."""
+        """End the training if enough has been measured. Called before an epoch begins."""
         recording = self._recording
         if recording is not None and self._has_enough(recording):
             self._cut_short = True
@@ -400,7 +409,7 @@ class TorchScript(StepProbe):
 
 
 class _Pass:
-    """Replaces the iterator of a data loader in the user's script, and times one pass over its batches."""
+    """Iterator over the batches of a data loader that measures the steps. It replaces the loader's own iterator."""
 
     __slots__ = (
         "__weakref__", "_batches", "_watch", "batches", "began", "end_step", "fetch", "loader", "read", "training",
@@ -412,10 +421,10 @@ class _Pass:
         self.began = time.perf_counter_ns()
         self.batches = self.read = 0
         self.unsure = False
-        """Whether a pass that looks like a validation may be a training."""
+        """Whether the pass is recorded as a validation, but may turn out to be an epoch of training."""
         self.updates = watch.updates
         self.end_step: Callable[[int, int], None] | None = None
-        """Function that times a step, set if nothing else needs to be done at the end of a step: the fast path."""
+        """Function that records a step, set if nothing else has to be done at the end of a step (the fast path)."""
         self.fetch: Callable[[Iterator[Any]], Any] = next
         self._watch = watch
         self._batches: Iterator[Any] = iterate(loader)
@@ -450,7 +459,7 @@ class _Pass:
 
 
 class _Validation:
-    """Times a block without gradients as a validation, if a model runs in it and ``count`` is True."""
+    """Measures a block of code without gradients as a validation, if a model runs in it and ``count`` is True."""
 
     def __init__(self, context: Any, timer: StepTimer, *, count: bool) -> None:
         from torch.nn.modules.module import register_module_forward_pre_hook
@@ -466,7 +475,7 @@ class _Validation:
         self._ran = True
 
     def end(self) -> bool:
-        """Record that the block has ended; return whether a model ran in it."""
+        """Record that the block has ended. Return whether a model ran in it."""
         self._hook.remove()
         if self._count and self._ran:
             synchronize_devices()
@@ -477,7 +486,7 @@ class _Validation:
 
 
 def _is_called_by_torch(frame: FrameType) -> bool:
-    """Whether a function of torch, not the script, turns gradients off."""
+    """Return whether the code of ``frame``, which turns gradients off, is part of torch and not of the script."""
     function = frame.f_locals.get("func") if frame.f_code.co_name == "decorate_context" else None
     module = getattr(function, "__module__", None) or frame.f_globals.get("__name__", "")
     return str(module).partition(".")[0] == "torch"

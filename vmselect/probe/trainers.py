@@ -25,7 +25,7 @@ NOT_REDIRECTED = Scratch(())
 
 
 class TrainerProbe(StepProbe):
-    """Base class of the probes for trainers; a subclass translates the callbacks of its library."""
+    """Base class of the probes for trainers. A subclass implements the callbacks of its library."""
 
     _remedy = "Add the probe to the callbacks of the trainer, and train first."
 
@@ -66,7 +66,7 @@ class TrainerProbe(StepProbe):
         validations_per_epoch: float,
         validates: bool,
     ) -> None:
-        """Record facts about model, data and validations. ``steps`` is the number of batches per epoch."""
+        """Record properties of model, data and validations. ``steps`` is the number of batches per epoch."""
         with recording.timer.leave_out():
             self._validates = validates
             recording.model_name = type(model).__name__
@@ -88,7 +88,10 @@ class TrainerProbe(StepProbe):
             recording.timer.open()
 
     def _end_batch(self, *, stepped: bool) -> bool:
-        """Record that a batch has ended; ``stepped`` if the optimizer has updated. Return whether to end the epoch."""
+        """Record that a batch has ended. Return whether the probe ends the epoch here.
+
+        ``stepped`` is True if the optimizer has updated the weights after this batch.
+        """
         recording = self._recording
         if recording is None:
             return False
@@ -130,7 +133,7 @@ class TrainerProbe(StepProbe):
             recording.note()
 
     def _end_epoch(self) -> bool:
-        """Record that the epoch has ended. Return whether enough has been measured."""
+        """Record that the epoch has ended. Return whether the probe has measured enough to end the training."""
         recording = self._recording
         if recording is None or recording.timer.current is None:
             return False
@@ -158,7 +161,7 @@ class TrainerProbe(StepProbe):
         return recording
 
     def finish(self, error: BaseException | None = None) -> None:
-        """End the recording of a training that ended by itself, by the probe, or by the exception ``error``."""
+        """End the recording after the training has ended, by itself, by the probe or by the exception ``error``."""
         earlier = self._profile
         self._finish(error)
         self._unprotect()
@@ -170,7 +173,10 @@ class TrainerProbe(StepProbe):
         self._unprotect()
 
     def _redirect(self, writers: Iterable[tuple[Any, str]]) -> None:
-        """Redirect the files of ``writers`` to a scratch folder, if the probe will end the training."""
+        """Redirect the files of ``writers`` to a scratch folder, if the probe will end the training early.
+
+        ``writers`` contains objects, each with the name of its attribute that contains a path.
+        """
         if self.stop and self.protect_files and self._scratch is NOT_REDIRECTED:
             self._scratch = Scratch(writers)
 
@@ -180,9 +186,9 @@ class TrainerProbe(StepProbe):
 
 
 def count_batches(updates: int, accumulate: int, in_epoch: int | None) -> int:
-    """Number of batches in ``updates`` of the optimizer, each of ``accumulate`` batches.
+    """Return the number of batches in ``updates`` of the optimizer, each of which accumulates ``accumulate`` batches.
 
-    The last update of an epoch of ``in_epoch`` batches may have fewer.
+    The last update of an epoch of ``in_epoch`` batches may have fewer batches.
 
     >>> count_batches(40, 4, 63)
     158
@@ -196,7 +202,7 @@ def count_batches(updates: int, accumulate: int, in_epoch: int | None) -> int:
 
 
 class LightningProbe(TrainerProbe):
-    """A callback that measures a few batches and validations of a Lightning training, then ends it.
+    """A callback that measures a few batches and validations of a Lightning training, then ends the training.
 
     It takes the arguments of :class:`~vmselect.IterationProbe`, except ``validation_steps``. A step is a batch; with
     ``accumulate_grad_batches`` a reading covers all batches up to the optimizer's update. A training whose length is
@@ -221,21 +227,21 @@ class LightningProbe(TrainerProbe):
     _legacy_state_key = state_key
 
     def state_dict(self) -> dict[str, Any]:
-        """Empty state: a checkpoint contains no state of the probe. Called by Lightning."""
+        """Return an empty dict: checkpoints contain no state of the probe. Called by Lightning."""
         return {}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Do nothing: the probe has no state to restore. Called by Lightning."""
 
     def protect(self, trainer: Any) -> None:
-        """Redirect checkpoints and logs of ``trainer`` to a scratch folder, if the probe will end the training."""
+        """Redirect checkpoints and logs of ``trainer`` to a scratch folder if the probe will end the training early."""
         writers = [trainer, *trainer.callbacks, *trainer.loggers]
         self._redirect(
             (one, name) for one in writers for name in FOLDERS if isinstance(vars(one).get(name, 0), str | None)
         )
 
     def setup(self, trainer: Any, module: Any, stage: str) -> None:
-        """Start recording, at the earliest event of a training. Called by Lightning."""
+        """Start recording a training. Called by Lightning, before all other callbacks."""
         if stage == "fit":
             self.protect(trainer)
             self._begin()
@@ -289,7 +295,7 @@ class LightningProbe(TrainerProbe):
             self._begin_validation()
 
     def on_train_epoch_end(self, trainer: Any, module: Any) -> None:
-        """Record that an epoch has ended; continue with the next epoch, or end the training. Called by Lightning."""
+        """Record that an epoch has ended; end the training if enough has been measured. Called by Lightning."""
         cut = self._cut_epoch
         if self._end_epoch():
             trainer.should_stop = True
@@ -314,14 +320,14 @@ class LightningProbe(TrainerProbe):
 
 
 def _first(loaders: Any) -> Any:
-    """The data loader, or the first loader of a collection."""
+    """Return ``loaders`` if it is one data loader, or the first loader of a list, tuple or dict."""
     while isinstance(loaders, (list, tuple, dict)) and loaders:
         loaders = next(iter(loaders.values())) if isinstance(loaders, dict) else loaders[0]
     return loaders
 
 
 class HuggingFaceProbe(TrainerProbe):
-    """A callback that measures a few batches and evaluations of a Hugging Face ``Trainer``, then ends it.
+    """A callback that measures a few batches and evaluations of a Hugging Face ``Trainer``, then ends the training.
 
     It takes the arguments of :class:`~vmselect.IterationProbe`, except ``validation_steps``. A step is a batch; with
     ``gradient_accumulation_steps`` a reading covers all batches up to the optimizer's update. A training whose length
@@ -338,10 +344,13 @@ class HuggingFaceProbe(TrainerProbe):
     """
 
     _begun = False
-    """Whether the recording began before ``on_train_begin``."""
+    """Whether :meth:`begin` has started the recording before the trainer calls :meth:`on_train_begin`."""
 
     def begin(self, arguments: Any) -> None:
-        """Start recording when ``train`` is called. Otherwise ``on_train_begin`` starts the recording."""
+        """Start recording, and redirect the files of a trainer with these ``arguments`` (``TrainingArguments``).
+
+        ``vmselect probe`` calls this when ``train`` is called; otherwise :meth:`on_train_begin` calls it.
+        """
         self._end_early(None)  # an earlier training may have failed, for which the trainer calls no callback
         self._redirect([(arguments, "output_dir"), (arguments, "logging_dir")])
         self._begin(alive=watch_call(sys._getframe(), "train"))
@@ -390,7 +399,10 @@ class HuggingFaceProbe(TrainerProbe):
         self._begin_epoch()
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **known: Any) -> None:
-        """Stop redirecting files while the batches of a step run: if a batch fails, no callback is called."""
+        """Stop redirecting files while a step runs. Called by the trainer.
+
+        If a batch fails, the trainer calls no callback that could stop the redirection then.
+        """
         self._scratch.put_back()
 
     def on_substep_end(self, args: Any, state: Any, control: Any, **known: Any) -> None:
@@ -398,7 +410,7 @@ class HuggingFaceProbe(TrainerProbe):
         self._end_batch(stepped=False)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **known: Any) -> None:
-        """Record the optimizer's update, and redirect files: a checkpoint may follow. Called by the trainer."""
+        """Record that a step has ended; redirect files, because a checkpoint may follow. Called by the trainer."""
         self._scratch.send_away()
         if self._end_batch(stepped=True):
             control.should_epoch_stop = True
@@ -412,7 +424,7 @@ class HuggingFaceProbe(TrainerProbe):
         self._end_validation_batch()
 
     def on_evaluate(self, args: Any, state: Any, control: Any, **known: Any) -> None:
-        """Record that a validation has ended, and redirect files: a checkpoint may follow. Called by the trainer."""
+        """Record that a validation has ended; redirect files, as a checkpoint may follow. Called by the trainer."""
         self._end_validation()
         self._scratch.send_away()
 
