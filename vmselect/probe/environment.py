@@ -1,6 +1,6 @@
-"""Facts about the machine, the framework, the model, the cloud and the start of the process.
+"""Reads properties of the machine, the framework, the model and the cloud, and the start time of the process.
 
-This module imports no framework: it reads the framework that the training has imported. Facts that the operating
+This module imports no framework: it reads the framework that the training has imported. Properties that the operating
 system or this version of the framework does not provide are None.
 """
 
@@ -29,10 +29,10 @@ PACKAGES = ("keras", "tensorflow", "jax", "jaxlib", "torch", "numpy")
 
 DMI_FOLDER = Path("/sys/class/dmi/id")
 METADATA_URL = "http://169.254.169.254"
-"""Address of the metadata service, the same on AWS, Azure and Google Cloud."""
+"""Address of the service from which a VM can read its instance type; the same on AWS, Azure and Google Cloud."""
 METADATA_SECONDS = 1.0
 AZURE_ASSET_TAG = "7783-7084-3265-9085-8269-3286-77"
-"""Asset tag that distinguishes Azure VMs from other Hyper-V machines."""
+"""Asset tag in the firmware of Azure VMs, which other Hyper-V machines do not have."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _EC2_TYPE = re.compile(r"[a-z][a-z0-9-]*\.[a-z0-9-]+")
@@ -44,7 +44,7 @@ Answer = TypeVar("Answer")
 
 
 def attempt(ask: Callable[[], Answer]) -> Answer | None:
-    """Result of calling ``ask``, or None if this version of the framework does not support the call."""
+    """Return the result of ``ask()``, or None if it fails because this version of the framework does not support it."""
     try:
         return ask()
     except (AttributeError, TypeError, ValueError, KeyError, IndexError, RuntimeError):
@@ -55,7 +55,7 @@ def attempt(ask: Callable[[], Answer]) -> Answer | None:
 
 
 def read_machine() -> dict[str, Any]:
-    """Hardware fields of a profile's environment."""
+    """Return the hardware fields of a record's environment."""
     import psutil
 
     return {
@@ -69,7 +69,7 @@ def read_machine() -> dict[str, Any]:
 
 
 def read_cpu_model(cpuinfo: Path = Path("/proc/cpuinfo")) -> str | None:
-    """Model name of the CPU, or None if unknown."""
+    """Return the model name of the CPU, or None if unknown."""
     try:
         text = cpuinfo.read_text(encoding="utf-8", errors="replace")
     except OSError:  # not Linux
@@ -82,14 +82,14 @@ def read_cpu_model(cpuinfo: Path = Path("/proc/cpuinfo")) -> str | None:
 
 
 def usable_cores() -> frozenset[int]:
-    """IDs of the CPU cores that this process may use, which can be fewer than the machine has."""
+    """Return the IDs of the CPU cores that this process may use, which can be fewer than the machine has."""
     if hasattr(os, "sched_getaffinity"):
         return frozenset(os.sched_getaffinity(0))
     return frozenset(range(os.cpu_count() or 1))
 
 
 def read_peak_memory() -> int | None:
-    """Peak main memory (RAM) of this process so far in bytes, or None if unknown."""
+    """Return the peak main memory (RAM) of this process so far in bytes, or None if unknown."""
     try:
         import resource
     except ImportError:
@@ -99,7 +99,7 @@ def read_peak_memory() -> int | None:
 
 
 def open_nvml() -> Any:
-    """NVIDIA's management library (NVML), initialized; None if the library or the driver is missing."""
+    """Initialize and return NVIDIA's management library (NVML); None if the library or the driver is missing."""
     try:
         import pynvml
     except ImportError:
@@ -112,7 +112,7 @@ def open_nvml() -> Any:
 
 
 def query_nvml(pynvml: Any, function: str, *arguments: Any) -> Any:
-    """Result of an NVML function, or None if a virtual GPU or an old driver does not support it."""
+    """Call an NVML function; return None if it fails, for example because a virtual GPU does not support it."""
     try:
         return getattr(pynvml, function)(*arguments)
     except (pynvml.NVMLError, AttributeError, OSError):
@@ -120,7 +120,7 @@ def query_nvml(pynvml: Any, function: str, *arguments: Any) -> Any:
 
 
 def read_gpus() -> tuple[Gpu, ...]:
-    """All NVIDIA GPUs of the machine, as described by their driver."""
+    """Return all NVIDIA GPUs of the machine, as described by their driver."""
     pynvml = open_nvml()
     if pynvml is None:
         return ()
@@ -157,7 +157,7 @@ def _text(value: Any) -> str | None:
 
 
 def read_framework(model: Any, backend: str | None = None) -> dict[str, Any]:
-    """Software fields of a profile's environment. ``backend`` is the framework that trains; by default detected."""
+    """Return the software fields of a record's environment. ``backend`` is the framework, by default detected."""
     backend = backend or backend_name()
     worker_index, workers = read_worker(model, backend)
     jit = getattr(model, "jit_compile", None)
@@ -176,9 +176,9 @@ def read_framework(model: Any, backend: str | None = None) -> dict[str, Any]:
 
 
 def backend_name() -> str | None:
-    """Name of Keras' backend, or without Keras of the imported framework; None if unknown.
+    """Return the name of Keras' backend, or of the imported framework if Keras is not imported; None if unknown.
 
-    It may not be the framework that trains: the loggers of torch import Keras and TensorFlow.
+    Another framework may do the training: the loggers of torch import Keras and TensorFlow.
     """
     keras = sys.modules.get("keras")
     name = attempt(lambda: str(keras.backend.backend())) if keras is not None else None
@@ -186,14 +186,14 @@ def backend_name() -> str | None:
 
 
 def read_versions() -> dict[str, str]:
-    """Versions of Python and of the imported frameworks, by package."""
+    """Return the versions of Python and of the imported frameworks, by package."""
     loaded = {package: getattr(sys.modules.get(package), "__version__", None) for package in PACKAGES}
     known = {package: version[:100] for package, version in loaded.items() if isinstance(version, str)}
     return {"python": platform.python_version()} | known
 
 
 def read_worker(model: Any, backend: str | None = None) -> tuple[int, int]:
-    """Index of this process among the workers of a distributed training (0 is the chief), and number of workers."""
+    """Return the index of this process among the workers of a training (0 is the chief), and the number of workers."""
     found = attempt(lambda: _read_cluster(model.distribute_strategy.cluster_resolver))
     if found is not None:
         return found
@@ -219,7 +219,7 @@ def _read_cluster(resolver: Any) -> tuple[int, int] | None:
 
 
 def count_replicas(model: Any, backend: str | None = None) -> int:
-    """Number of devices among which each batch is divided."""
+    """Return the number of devices among which each batch is divided."""
     replicas = attempt(lambda: int(model.distribute_strategy.num_replicas_in_sync))
     if replicas is None and (backend or backend_name()) == "torch":
         replicas = read_worker(model, backend)[1]
@@ -231,11 +231,11 @@ def count_replicas(model: Any, backend: str | None = None) -> int:
 
 
 def count_feeders(workers: int, backend: str | None) -> tuple[int, int]:
-    """Number of workers that contribute their own batch to each step, and number of separate counts of examples.
+    """Return the factors by which to multiply the batch size and the example count of this process.
 
-    TensorFlow's strategies split one batch among all workers. On JAX each worker contributes a batch, unless Keras
-    splits the dataset, and the count covers the examples of all workers. On torch each worker contributes a batch and
-    counts only its own examples.
+    Both then cover all workers. TensorFlow's strategies split one batch among all workers. With JAX each worker adds a
+    batch, unless Keras splits the dataset, and the count covers the examples of all workers. With torch each worker
+    adds a batch and counts only its own examples.
     """
     if workers == 1 or backend not in ("jax", "torch"):
         return 1, 1
@@ -245,7 +245,7 @@ def count_feeders(workers: int, backend: str | None) -> tuple[int, int]:
 
 
 def count_framework_gpus(backend: str | None = None) -> int | None:
-    """Number of GPUs that the framework uses in this process, or None if unknown."""
+    """Return the number of GPUs that the framework uses in this process, or None if unknown."""
     name = backend or backend_name() or ""
     framework: Any = sys.modules.get(name)
     counts: dict[str, Callable[[], int]] = {
@@ -258,10 +258,10 @@ def count_framework_gpus(backend: str | None = None) -> int | None:
 
 
 def read_gpu_memory(backend: str | None = None) -> tuple[int, dict[str, Any]] | None:
-    """Peak memory of one GPU so far in bytes, by the framework's counter, and further fields of ``GpuMemory``.
+    """Return the peak memory of one GPU so far in bytes, by the framework's counter, and other fields of ``GpuMemory``.
 
-    None if the framework has no such counter or uses no GPU. With several GPUs, the one with the highest peak counts.
-    The counters are of the host: reading them waits for no device.
+    Return None if the framework has no such counter or uses no GPU. Of several GPUs, the highest peak is returned.
+    Frameworks keep these counters in main memory, so reading them does not wait for a GPU.
     """
     count, name = count_framework_gpus(backend), backend or backend_name() or ""
     framework: Any = sys.modules.get(name)
@@ -286,7 +286,7 @@ def read_gpu_memory(backend: str | None = None) -> tuple[int, dict[str, Any]] | 
 
 
 def read_fixed_bytes(model: Any) -> dict[str, int]:
-    """Bytes of weights, gradients and optimizer state of a Keras model, from shapes and types; empty if unknown."""
+    """Return the bytes of weights, gradients and optimizer state of a Keras model; an empty dict if unknown."""
     found = attempt(
         lambda: {
             "weights_bytes": _count_bytes(model.weights),
@@ -303,9 +303,10 @@ def _count_bytes(variables: Iterable[Any]) -> int:
 
 
 def synchronize_devices(model: Any = None) -> None:
-    """Wait until the device has finished all work of torch and JAX, or else of TensorFlow if it is the backend.
+    """Wait until the device has finished all work of torch and of JAX.
 
-    A program that trains with JAX may read its data with TensorFlow.
+    If JAX is not used and TensorFlow is the backend, wait for TensorFlow: a program that trains with JAX may use
+    TensorFlow only to read its data.
     """
     jax, torch, tensorflow = (sys.modules.get(name) for name in ("jax", "torch", "tensorflow"))
     if torch is not None and torch.cuda.is_initialized():
@@ -318,7 +319,7 @@ def synchronize_devices(model: Any = None) -> None:
 
 
 def live_arrays() -> list[Any]:
-    """Arrays of JAX; an empty list if the program has not used JAX."""
+    """Return all existing arrays of JAX; an empty list if the program has not used JAX."""
     jax = sys.modules.get("jax")
     # Without this check, the query would initialize JAX, which reserves the memory of a GPU.
     bridge = sys.modules.get("jax._src.xla_bridge")
@@ -328,7 +329,10 @@ def live_arrays() -> list[Any]:
 
 
 def name_loop_backend() -> str | None:
-    """Name of the framework that a training loop uses, after its first step: JAX if it has made arrays."""
+    """Return the name of the framework that a training loop uses, which is JAX if JAX arrays exist.
+
+    Called after the first step.
+    """
     return "jax" if live_arrays() else backend_name()
 
 
@@ -336,7 +340,7 @@ def name_loop_backend() -> str | None:
 
 
 def name_model(model: Any) -> str | None:
-    """Name of the model, without the number that Keras appends when a program builds several models of a class."""
+    """Return the name of ``model``, without the number that Keras appends if a program builds several of a class."""
     name = getattr(model, "name", None)
     if not isinstance(name, str) or not name:
         return None
@@ -345,14 +349,14 @@ def name_model(model: Any) -> str | None:
 
 
 def count_parameters(model: Any) -> int | None:
-    """Number of parameters of the model, or None before the model is built."""
+    """Return the number of parameters of ``model``, or None before the model is built."""
     if not getattr(model, "built", False) or not hasattr(model, "count_params"):
         return None
     return int(model.count_params())
 
 
 def describe_structure(model: Any) -> str | None:
-    """Hash of the classes, weight shapes and trainable flags of the model's layers; None before it is built."""
+    """Return a hash of classes, weight shapes and trainable flags of all layers; None before the model is built."""
     if not getattr(model, "built", False):
         return None
     layers = attempt(
@@ -365,10 +369,10 @@ def describe_structure(model: Any) -> str | None:
 
 
 def count_examples(model: Any, *, steps: int | None = None) -> int | None:
-    """Number of examples that the model has processed since its metrics were reset, ``steps`` steps ago if known.
+    """Return the number of examples that the model has processed in this epoch or validation, in ``steps`` steps.
 
     Keras weights the loss of each batch by its number of examples, so its running mean of the loss counts examples.
-    None if the model has no such count (a custom training step), or may have counted batches instead of examples.
+    Return None if the model has no such count (a custom training step), or may have counted batches, not examples.
     """
     count = getattr(getattr(model, "_loss_tracker", None), "count", None)
     value = None if count is None else attempt(lambda: float(_read_variable(model, count)))
@@ -388,13 +392,13 @@ def _read_variable(model: Any, variable: Any) -> Any:
 
 
 def count_validation_batches(model: Any) -> int | None:
-    """Number of batches in the validation that ``fit`` is running, or None if unknown."""
+    """Return the number of batches in the validation that ``fit`` is running, or None if unknown."""
     batches = attempt(lambda: model._eval_epoch_iterator.num_batches)
     return batches if isinstance(batches, int) and batches > 0 else None
 
 
 def length_of(data: Any) -> int | None:
-    """Length of a dataset or data loader, or None if it is empty or has no length."""
+    """Return the length of a dataset or data loader, or None if it is empty or has no length."""
     try:
         return len(data) or None
     except (TypeError, AttributeError):
@@ -405,7 +409,7 @@ def length_of(data: Any) -> int | None:
 
 
 def locate(*, instance_type: str | None = None, region: str | None = None) -> Placement:
-    """Instance type, region and cloud of this machine, each with its source.
+    """Determine instance type, region and cloud of this machine, each with its source.
 
     The sources, in order of precedence: the arguments, the environment variables ``VMSELECT_INSTANCE_TYPE`` and
     ``VMSELECT_REGION``, the firmware (DMI), and the cloud's metadata service. The service is queried only if the
@@ -439,7 +443,7 @@ def _given(value: str | None, source: str) -> Fact | None:
 
 
 def read_dmi() -> dict[str, str]:
-    """Firmware fields (DMI) that identify a cloud, by name; empty in containers and on systems other than Linux."""
+    """Return the firmware fields (DMI) that identify a cloud, by name; empty if they cannot be read."""
     facts: dict[str, str] = {}
     for name in ("sys_vendor", "bios_vendor", "bios_version", "product_name", "chassis_asset_tag"):
         try:
@@ -451,7 +455,7 @@ def read_dmi() -> dict[str, str]:
 
 
 def name_cloud(firmware: Mapping[str, str]) -> str | None:
-    """Name of the cloud that these firmware fields identify: 'aws', 'azure', 'gcp', or None."""
+    """Return the name of the cloud that the fields of the firmware identify: "aws", "azure", "gcp", or None."""
     if firmware.get("sys_vendor") == "Amazon EC2" or "amazon" in firmware.get("bios_version", "").lower():
         return "aws"  # the second holds for the older Xen machines
     if firmware.get("chassis_asset_tag") == AZURE_ASSET_TAG:
@@ -462,7 +466,7 @@ def name_cloud(firmware: Mapping[str, str]) -> str | None:
 
 
 def query_metadata(cloud: str) -> dict[str, Any]:
-    """Instance type and region from the cloud's metadata service, as far as received within a second."""
+    """Request instance type and region from the cloud's metadata service. Return what is received within a second."""
     answers: dict[str, Any] = {}
 
     def query() -> None:
@@ -480,7 +484,7 @@ def query_metadata(cloud: str) -> dict[str, Any]:
 
 
 def _request(path: str, headers: Mapping[str, str], method: str = "GET") -> str:
-    """Response of the metadata service to an HTTP request, without proxy or redirect."""
+    """Send an HTTP request to the metadata service, without proxy, and return the text of the response."""
     connection = http.client.HTTPConnection(urlsplit(METADATA_URL).netloc, timeout=METADATA_SECONDS)
     try:
         connection.request(method, path, headers=dict(headers))
@@ -518,9 +522,9 @@ _token: tuple[int, str] | None = None
 
 
 def mark_start() -> None:
-    """Mark the start of initialization: the next training's initialization time counts from this call.
+    """Mark the start of initialization: the initialization time of the next training begins with this call.
 
-    Call it if the program does not begin with the process (in a notebook), or if a process trains more than once.
+    By default it begins with the process. Call this function in a notebook, or if a process trains more than once.
 
     >>> mark_start()
     """
@@ -529,9 +533,10 @@ def mark_start() -> None:
 
 
 def take_initialization() -> tuple[float, InitSource] | None:
-    """Seconds of initialization until now, and the event from which they count; None if unknown.
+    """Return the seconds of initialization until now, and the event with which it began; None if unknown.
 
-    Each call counts as the start of a training: only for the first training does initialization begin with the process.
+    Called once at the start of each training. Without :func:`mark_start`, only the initialization of the first training
+    in the process is known.
     """
     global _marked_ns, _marked_before, _fits
     marked = _marked_before = _marked_ns
@@ -552,7 +557,7 @@ def give_back_initialization() -> None:
 
 
 def number_fit() -> tuple[int, str]:
-    """Number of the training that began last in this process, counted from 1, and a unique name of the process."""
+    """Return the number of the current training in this process, counted from 1, and a unique name of the process."""
     global _token
     if _token is None or _token[0] != os.getpid():  # a forked child is another process
         _token = os.getpid(), secrets.token_hex(4)
@@ -560,15 +565,15 @@ def number_fit() -> tuple[int, str]:
 
 
 def in_notebook() -> bool:
-    """Whether the program runs interactively: in a notebook, IPython, or Python's prompt."""
+    """Return whether the program runs interactively: in a notebook, IPython, or Python's prompt."""
     shell = getattr(sys.modules.get("IPython"), "get_ipython", None)
     return hasattr(sys, "ps1") or (shell is not None and shell() is not None)
 
 
 def process_age_seconds(stat: Path = Path("/proc/self/stat")) -> float | None:
-    """Seconds since this process was created, or None if unknown.
+    """Return the seconds since this process was created, or None if unknown.
 
-    On Linux the kernel's count is accurate to 10 ms, while a start time by the wall clock can be off by a second.
+    On Linux the start time is read from the kernel, with an accuracy of 10 ms; other sources can be off by a second.
     """
     try:
         # The name of the command may contain spaces and brackets: count the fields after its last bracket.

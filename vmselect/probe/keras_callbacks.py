@@ -1,4 +1,4 @@
-"""Callbacks for Keras ``model.fit``: :class:`IterationProbe` times steps, :class:`EpochProbe` times whole epochs.
+"""Callbacks for Keras ``model.fit``: :class:`IterationProbe` measures steps, :class:`EpochProbe` whole epochs.
 
 Keras accepts any object with the methods of a callback. Therefore a probe does not import Keras, and can be created,
 copied and pickled where Keras is not installed.
@@ -37,11 +37,11 @@ THREADED = (
 
 EVENTS = ("train", "epoch", "train_batch", "test", "test_batch")
 HOOKS = ("set_params", *(f"on_{what}_{when}" for what in EVENTS for when in ("begin", "end")))
-"""Methods of a Keras callback list that call its callbacks during a training, after ``set_model``."""
+"""Methods of Keras' callback list that Keras calls during a training, after ``set_model``."""
 
 
 class PlainCallback:
-    """Base class of the callbacks: stores the model and parameters. A subclass overrides the methods it needs."""
+    """Base class of Keras callbacks: stores the model and parameters. A subclass overrides the methods it needs."""
 
     params: Mapping[str, Any] = MappingProxyType({})
     _model: Any = None
@@ -62,7 +62,7 @@ class PlainCallback:
         return self._model
 
     def _ignore(self, *_: Any, **__: Any) -> None:
-        """Do nothing: an unused callback method."""
+        """Do nothing. Used for all callback methods that a subclass does not override."""
 
     # Keras does not wait for the device before a batch-level method with this mark.
     _ignore._is_default = True  # type: ignore[attr-defined]
@@ -74,14 +74,14 @@ class PlainCallback:
 
 
 class _OwnStop(int):
-    """True value of ``stop_training`` that marks a stop by the probe; other callbacks set True."""
+    """Value of ``model.stop_training`` that means True and marks a stop by the probe; other callbacks set ``True``."""
 
 
 OWN_STOP = _OwnStop(1)
 
 
 class KerasProbe(CallbackProbe, PlainCallback):
-    """Base class of the probes for Keras; a subclass determines what to time and when to stop."""
+    """Base class of the probes for Keras. A subclass determines what to measure and when to end the training."""
 
     _kind: ClassVar[Literal["iteration", "epoch"]]
     _remedy = "Train with model.fit(..., callbacks=[probe]) first."
@@ -96,7 +96,7 @@ class KerasProbe(CallbackProbe, PlainCallback):
     def set_model(self, model: Any) -> None:
         """Store the model and redirect the files of other callbacks. Called by Keras.
 
-        Only a TensorBoard callback that precedes the probe may have written files before.
+        A TensorBoard callback before the probe has already opened a file: it is removed and opened again.
         """
         super().set_model(model)
         caller = sys._getframe(1)
@@ -177,11 +177,11 @@ class KerasProbe(CallbackProbe, PlainCallback):
     _check_fit = _prepare = _prepare_validation = _end_steps = _close_block = PlainCallback._ignore
 
     def _count_validation(self) -> tuple[int | None, bool]:
-        """Number of batches of the validation that has ended, and whether it was cut short."""
+        """Return the number of batches of the last validation, and whether the probe ended it early."""
         return count_validation_batches(self._model), False
 
     def _stop_fit(self, epoch: int) -> None:
-        """End the training after epoch number ``epoch``."""
+        """Make Keras end the training after epoch number ``epoch``, counted from 0."""
         if self._recording is not None and (self._recording.epochs or epoch + 2) > epoch + 1:
             self._cut_short = True
         self._model.stop_training = True
@@ -207,9 +207,9 @@ class KerasProbe(CallbackProbe, PlainCallback):
 
 
 def _time_epoch_ends(callback_list: Any, timer: StepTimer, close_block: Callable[[], None]) -> Callable[[], None]:
-    """Time ``on_epoch_end`` of all callbacks together, because callbacks may save the model.
+    """Make ``timer`` record the total time of ``on_epoch_end`` of all callbacks, which may save the model.
 
-    Returns a function that restores ``callback_list``.
+    ``close_block`` is called before. Return a function that undoes the change of ``callback_list``.
     """
 
     def wrap(call: Callable[..., None]) -> Callable[..., None]:
@@ -226,7 +226,7 @@ def _time_epoch_ends(callback_list: Any, timer: StepTimer, close_block: Callable
 def _wrap_method(
     callback_list: Any, name: str, wrap: Callable[[Callable[..., None]], Callable[..., None]]
 ) -> Callable[[], None]:
-    """Replace the method ``name`` of ``callback_list`` by ``wrap(method)``; return a function that restores it."""
+    """Replace the method ``name`` of ``callback_list`` by ``wrap(method)``. Return a function that restores it."""
     reference, before = weakref.ref(callback_list), vars(callback_list).get(name)
     method: Callable[[], Any] = weakref.WeakMethod(getattr(callback_list, name)) if before is None else lambda: before
     wrapped = wrap(lambda *arguments, **options: method()(*arguments, **options))
@@ -243,7 +243,7 @@ def _wrap_method(
 
 
 def _call_after_training(callback_list: Any, then: Callable[[], None]) -> None:
-    """Call ``then`` after ``on_train_end`` of all callbacks, once."""
+    """Make ``callback_list`` call ``then`` once, after ``on_train_end`` of all callbacks."""
     reference, before = weakref.ref(callback_list), vars(callback_list).get("on_train_end")
     method: Callable[[], Any] = weakref.WeakMethod(callback_list.on_train_end) if before is None else lambda: before
 
@@ -258,10 +258,10 @@ def _call_after_training(callback_list: Any, then: Callable[[], None]) -> None:
 
 
 def _redirect_files(callback_list: Any) -> Scratch | None:
-    """Redirect the files of all callbacks while their methods run, until the training ends.
+    """Redirect the files of all callbacks to scratch folders until the training ends, while callback methods run.
 
-    Between these methods the original paths are restored: ``fit`` may fail at any time without calling a callback, and
-    a notebook keeps all objects of a failed call.
+    Between the calls of these methods the original paths are restored: ``fit`` may fail at any time without calling a
+    callback, and a notebook keeps all objects of a failed call. Return None if no callback writes files.
     """
     scratch = Scratch(find_writers(callback_list.callbacks), bind_elsewhere)
     if not scratch.redirected:
@@ -296,30 +296,30 @@ def _call_redirected(
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class IterationProbe(StepProbe, KerasProbe):
-    """A callback that measures a few steps and validations of a training, then ends it.
+    """A callback that measures a few steps and validations of a training, then ends the training.
 
-    It cuts two epochs (one if ``validations`` is 0 or 1) short after their first step and ``steps`` steady steps, and
-    times their validations. The probe trains the model for a few steps: create a new model for the real training.
+    It ends two epochs (one if ``validations`` is 0 or 1) after their first step and ``steps`` further steps, and
+    measures their validations. The model has then been trained for a few steps: create a new one for the real training.
 
     Args:
         path: file or folder for the profile; in a folder the file is named ``<instance>-<batch>-<time>.json``.
-        steps: number of steady steps to measure in each epoch.
-        validations: number of validations to measure: 1, 2, or 0, which cuts the validation short after one batch.
+        steps: number of steps to measure in each epoch, after its first step.
+        validations: number of validations to measure: 1 or 2. With 0, each validation is ended after one batch.
         seconds: wall time after which to end the training, even if fewer steps were measured.
-        steady_seconds: minimum time of the steady steps of an epoch, which may then exceed ``steps``. Ignored with
-            several workers, which must stop at the same step.
-        stop: with False, do not end the training but record all of it, including its total time.
+        steady_seconds: least total time of the measured steps of an epoch; more than ``steps`` are measured if these
+            take less. Ignored with several workers, which must stop at the same step.
+        stop: with False, do not end the training, but record all of it, including its total time.
         batch_size: number of examples per step over all replicas; required only if the data does not define it.
-        validation_steps: number of batches after which to cut the second and later validations short.
+        validation_steps: number of batches after which to end the second and later validations.
         instance_type: instance type of this machine; required only if it cannot be detected.
         region: region of this machine; required only if it cannot be detected.
         metrics: additional metrics for the profile: maps names to numbers, or to functions called at the end.
-        factors: settings that differ between runs, for the profile: maps names to plain values.
+        factors: settings that differ between runs, for the profile: maps names to numbers, texts or bools.
         sample: seconds between two samples of machine usage; with None, usage is not sampled.
-        alarm: an :class:`~vmselect.Alarm` for high CPU utilization during the training.
+        alarm: an :class:`~vmselect.Alarm` that reports, for example, high CPU utilization during the training.
         name: name of this training, if the program runs several.
-        protect_files: if the probe ends the training, let ModelCheckpoint, OrbaxCheckpoint, BackupAndRestore,
-            CSVLogger and TensorBoard write to a scratch folder, so that none of your files is replaced.
+        protect_files: with True, let ModelCheckpoint, OrbaxCheckpoint, BackupAndRestore, CSVLogger and TensorBoard
+            write to a scratch folder, so that none of your files is replaced. Ignored with ``stop=False``.
         exit_program: with True, end the program with exit code 0 when the probe has ended the training, so that code
             after ``fit`` saves no untrained model.
         verbose: with 1, print a line when the probe has ended the training or redirected files; with 0, nothing.
@@ -336,7 +336,7 @@ class IterationProbe(StepProbe, KerasProbe):
     _kind: ClassVar[Literal["iteration"]] = "iteration"
 
     async_safe: ClassVar[bool] = True
-    """Lets Keras ignore the probe when it decides whether to call callbacks from worker threads."""
+    """Read by Keras, which may call callbacks from worker threads if all of them set this attribute to True."""
 
     validation_steps: int | None = None
 
@@ -374,9 +374,9 @@ class IterationProbe(StepProbe, KerasProbe):
             timer.open()
 
     def on_train_batch_end(self, batch: int, logs: Logs = None) -> None:
-        """Record that a step has ended. Keras has fetched its loss, so the device has finished the step.
+        """Record that a step has ended. Called by Keras after it has fetched the loss, so the device has finished.
 
-        If Keras calls this method from a worker thread, it does nothing: ``_submit_step`` times the step instead.
+        If Keras calls this method from a worker thread, it does nothing: ``_submit_step`` measures the step instead.
         """
         timer = self._timer
         if self._train_threaded:
@@ -472,7 +472,7 @@ class IterationProbe(StepProbe, KerasProbe):
         self._plan_trace(recording)
 
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
-        """Record that an epoch has ended; continue with the next epoch, or end the training. Called by Keras."""
+        """Record that an epoch has ended; end the training if enough has been measured. Called by Keras."""
         recording = self._recording
         if recording is None:
             return
@@ -494,8 +494,8 @@ class IterationProbe(StepProbe, KerasProbe):
     def _check_fit(self, recording: Recording) -> None:
         if self.seconds is not None and recording.workers > 1:
             raise ProbeError(
-                f"seconds= would stop the {recording.workers} workers at different steps, although they must stop "
-                "at the same step. Pass steps= instead of seconds=."
+                f"seconds= would stop the {recording.workers} workers of this training at different steps, but they "
+                "must all stop at the same step. Pass steps= instead of seconds=."
             )
 
     def _prepare(self, recording: Recording) -> None:
@@ -580,9 +580,10 @@ class IterationProbe(StepProbe, KerasProbe):
         return super()._release()
 
     def _plan_trace(self, recording: Recording) -> None:
-        """Plan which steps to trace: if all steps of the epoch are timed, some of them; otherwise the steps after them.
+        """Decide which steps of this epoch TensorFlow's profiler traces, in order to measure the input wait.
 
-        One epoch is traced: the last epoch of the probe, or the first epoch of a training that is not cut short.
+        Steps of one epoch are traced: the last epoch of the probe, or the first one of a training that is not ended
+        early. They are the steps after the measured steps, or some of the measured steps if no others follow.
         """
         last = self._epochs_seen + 1 >= self._epochs_wanted or not recording.fit.can_restart
         if self.stop and (not last or self._trace.room(self._stop_at, self._last_batch)):
@@ -592,7 +593,7 @@ class IterationProbe(StepProbe, KerasProbe):
         self._in_passing = self._stop_at == at
 
     def _reach(self, batch: int, timer: StepTimer) -> None:
-        """After the planned step: begin a trace, end the trace, or end the epoch."""
+        """Begin a trace, end a trace or end the epoch, because the step planned for this, ``batch``, has ended."""
         trace = self._trace
         if timer.mark > self._deadline_ns:
             self._end_trace()
@@ -614,7 +615,10 @@ class IterationProbe(StepProbe, KerasProbe):
             self._cut_training(batch)
 
     def _needs_more(self, batch: int, timer: StepTimer) -> bool:
-        """Whether the steady steps have not lasted ``steady_seconds``; if so, set the step of the next check."""
+        """Return whether the epoch continues because its steady steps have not yet lasted ``steady_seconds``.
+
+        If so, set the step after which this is checked again.
+        """
         recording, latest = self._recording, self._trace.latest(self._last_batch)
         if recording is None or recording.is_steady(self.steady_seconds) or batch >= latest:
             return False
@@ -626,7 +630,7 @@ class IterationProbe(StepProbe, KerasProbe):
         return True
 
     def _end_trace(self) -> None:
-        """End the trace, if the traced steps or their epoch have ended."""
+        """Stop tracing. If the traced steps followed the measured steps, end the epoch as well."""
         self._trace.end()
         if self._timer is None and self._recording is not None:
             self._timer = self._recording.timer
@@ -672,14 +676,14 @@ class IterationProbe(StepProbe, KerasProbe):
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class EpochProbe(KerasProbe):
-    """A callback that measures whole epochs of a training, then ends it.
+    """A callback that measures whole epochs of a training, then ends the training.
 
-    It has no batch-level method and never waits for the device. Measuring whole epochs takes longer than measuring a
+    It has no batch-level methods and never waits for the device. Measuring whole epochs takes longer than measuring a
     few steps. See :class:`~vmselect.IterationProbe` for arguments that are not listed here.
 
     Args:
-        epochs: number of whole epochs to measure.
-        stop: with False, do not end the training but record all of it, including its total time.
+        epochs: number of epochs to measure.
+        stop: with False, do not end the training, but record all of it, including its total time.
 
     >>> import keras, numpy
     >>> model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
@@ -710,7 +714,7 @@ class EpochProbe(KerasProbe):
             self._stepping = True
 
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
-        """Record that an epoch has ended; continue with the next epoch, or end the training. Called by Keras."""
+        """Record that an epoch has ended; end the training if enough epochs have been measured. Called by Keras."""
         recording = self._recording
         if recording is None:
             return

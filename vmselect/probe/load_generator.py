@@ -1,9 +1,9 @@
 """Load generator: calls a function from several client threads and measures the latency of the calls.
 
-In a closed loop each client makes its next call when the previous call has returned. A slow call keeps its client from
+In a closed loop each client makes its next call when its previous call has returned. A slow call keeps its client from
 calling, so calls that it would have delayed are never made and never measured: the "coordinated omission" of load
 testing. In an open loop the rate determines the scheduled start of every call. If all clients are busy, a call starts
-late, and its latency counts from its scheduled start.
+late; its latency is measured from its scheduled start.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ Failures = tuple[type[BaseException], ...]
 CALLS_ALWAYS = 1_000
 CALLS_SAMPLED = 1_000
 MAX_ERROR_NAMES = 20
-"""Maximum number of exception classes to count separately. Further classes are counted as "other"."""
+"""Largest number of exception classes that are counted separately. Further classes are counted as "other"."""
 
 
 def settle(answer: Any) -> None:
-    """Wait until ``answer`` has been computed: frameworks may return a result before its computation has finished."""
+    """Wait until ``answer`` has been computed, because a framework may return a result before it is computed."""
     jax, torch = sys.modules.get("jax"), sys.modules.get("torch")
     ready = getattr(jax, "block_until_ready", None)
     if ready is not None:
@@ -54,11 +54,11 @@ class Batch(NamedTuple):
 
 
 def cut_batches(inputs: Any, *, batch_size: int | None, calls: int | None = None) -> Iterator[Batch]:
-    """Inputs of all calls, in order.
+    """Return an iterator over the inputs of all calls.
 
-    An array (any object with a shape) is split along its first axis into batches of ``batch_size``, by default 1. Of
-    other iterables, each element is the input of one call. ``calls`` is the number of calls: inputs that can be read
-    again are repeated until it is reached. A generator is read once, so it may yield fewer.
+    An array (any object with a shape) is split along its first axis into batches of ``batch_size``, by default 1. Each
+    element of another iterable is the input of one call. ``calls`` is the number of calls: arrays and lists are
+    repeated until it is reached. A generator is read once, so there may be fewer calls.
     """
     shape = getattr(inputs, "shape", None)
     if isinstance(inputs, (str, bytes, Mapping)) or not (isinstance(inputs, Iterable) or shape is not None):
@@ -83,7 +83,7 @@ def _repeat(values: Iterable[Any], calls: int | None) -> Iterable[Any]:
 
 
 def _make_batch(value: Any, batch_size: int | None) -> Batch:
-    """Batch with the input ``value``. It counts as ``batch_size`` items, or fewer if it is a shorter array."""
+    """Return a batch with the input ``value``. It has ``batch_size`` items, or fewer if ``value`` is a shorter array."""
     shape = getattr(value, "shape", None)
     length = int(shape[0]) if shape else 0
     items = min(length or batch_size, batch_size) if batch_size else length or 1
@@ -91,13 +91,13 @@ def _make_batch(value: Any, batch_size: int | None) -> Batch:
 
 
 def count_bytes(value: Any) -> int | None:
-    """Size in bytes of the input of one call, or None if unknown."""
+    """Return the size in bytes of ``value``, the input of one call, or None if unknown."""
     size = len(value) if isinstance(value, (bytes, bytearray)) else getattr(value, "nbytes", None)
     return int(size) if isinstance(size, int) and size >= 0 else None
 
 
 class Reading(NamedTuple):
-    """One successful call. ``latency_ns`` counts from its scheduled start, ``service_ns`` from its actual start."""
+    """One successful call. ``latency_ns`` begins at its scheduled start, ``service_ns`` at its actual start."""
 
     number: int
     intended_ns: int
@@ -107,13 +107,16 @@ class Reading(NamedTuple):
 
 
 class CallTally:
-    """Exact counts, sums and a latency histogram of all calls of a load, and a bounded random sample. Thread-safe."""
+    """Statistics of all calls of a load: exact counts and sums, a latency histogram, and a random sample of calls.
+
+    Several threads may use it at the same time. All times are clock times in nanoseconds.
+    """
 
     def __init__(self, *, seed: int = 0) -> None:
         self._lock = threading.Lock()
         self._sample: Reservoir[Reading] = Reservoir(always=CALLS_ALWAYS, size=CALLS_SAMPLED, seed=seed)
         self.histogram: Counter[int] = Counter()
-        """Number of latencies in each bucket."""
+        """Maps the number of each bucket of the latency histogram to its number of calls."""
         self.errors: Counter[str] = Counter()
         self.calls = self.items = self.size_bytes = self.sized_items = 0
         self.latency_ns = self.service_ns = self.longest_ns = 0
@@ -125,7 +128,7 @@ class CallTally:
             self.begin_ns = self.end_ns = now
 
     def add(self, number: int, intended: int, start: int, end: int, batch: Batch) -> None:
-        """Add the successful call ``number`` with its scheduled start, its actual start and its end."""
+        """Add the successful call ``number``. ``intended`` is its scheduled and ``start`` its actual start."""
         latency = end - intended
         reading = Reading(number, intended - self.begin_ns, latency, end - start, batch.items)
         bucket = bucket_of(latency / 1e9)
@@ -144,25 +147,26 @@ class CallTally:
                 self._sample.offer(self.calls, reading)
 
     def fail(self, name: str, now: int) -> None:
-        """Add a failed call with the ``name`` of its exception class."""
+        """Add a call that failed at the time ``now`` with an exception of the class ``name``."""
         with self._lock:
             known = name in self.errors or len(self.errors) < MAX_ERROR_NAMES
             self.errors[name if known else "other"] += 1
             self.end_ns = max(self.end_ns, now)
 
     def readings(self) -> list[Reading]:
-        """The measured calls (a random subset if there were many), in the order of their numbers."""
+        """Return the measured calls (a random sample if there were many), in the order of their numbers."""
         return sorted(self._sample.items())
 
     def seconds(self) -> float:
-        """Seconds from the start of the load to the end of its last call."""
+        """Return the seconds from the start of the load to the end of its last call."""
         return (self.end_ns - self.begin_ns) / 1e9
 
 
 @dataclass
 class Load:
-    """Calls ``function`` with one batch after another, from ``clients`` threads.
+    """Calls ``function`` with one batch after another, from ``clients`` threads, and adds the calls to ``tally``.
 
+    ``rate`` is the number of calls per second; without it, each client calls again when its previous call has returned.
     ``failures`` are the exception classes that count as failed calls. Any other exception ends the load and is raised.
     """
 
@@ -194,7 +198,7 @@ class Load:
             run_together([self._serve] * self.clients, stop=self._stop, name="client")
 
     def _serve(self) -> None:
-        """Work of a client: take the next batch, wait for its scheduled start, call the function, record the times."""
+        """Run one client: take the next batch, wait for its scheduled start, call the function and record the times."""
         while (taken := self._take()) is not None:
             number, batch = taken
             intended = None if self._gap_ns is None else self._begin + round(number * self._gap_ns)
@@ -233,7 +237,7 @@ def run_together(
     """Run each task in its own thread, wait for all of them, and raise the first error.
 
     An error in a task or in the calling thread sets ``stop``, which the tasks check regularly. ``patience`` is the
-    maximum number of seconds to wait for each thread after the calling thread was interrupted.
+    largest number of seconds to wait for each thread after the calling thread was interrupted.
     """
     errors: list[BaseException] = []
 

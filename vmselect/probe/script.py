@@ -1,4 +1,4 @@
-"""Run an unmodified training script with a probe in each of its trainings.
+"""Runs an unmodified training script with a probe in each of its trainings.
 
 Keras, Lightning and transformers are patched when the script imports them, so that every training with these libraries
 gets a probe. A :class:`~vmselect.probe.torch_script.TorchScript` measures trainings in plain torch.
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 class Interrupted(BaseException):
-    """The script was interrupted by Ctrl-C. Not a KeyboardInterrupt, which typer converts to an exit code."""
+    """The script was interrupted by Ctrl-C. This is no KeyboardInterrupt, because typer would handle that."""
 
 
 class ScriptFailed(SystemExit):
@@ -51,9 +51,9 @@ class ScriptRun:
     """Result of a probed script."""
 
     fits: int
-    """Number of trainings run by Keras, Lightning or transformers."""
+    """Number of trainings with Keras, Lightning or transformers that the script has started."""
     measured: int
-    """Number of requested trainings with a profile."""
+    """Number of requested trainings that were measured."""
     profiles: Sequence[Profile]
 
 
@@ -76,11 +76,12 @@ def probe_script(
 ) -> ScriptRun:
     """Run ``script``, measure its trainings and write profiles to ``target``. See ``vmselect probe --help``.
 
-    With ``protect_files``, this function returns in a child process; the calling process ends when the child has ended
-    and the files that the script changed, except those in ``unprotected``, have been restored. ``say`` prints a line.
+    With ``protect_files=True``, this function returns in a child process. The calling process ends when the child has
+    ended and the files that the script changed, except those in ``unprotected``, have been restored. ``say`` prints a
+    line.
 
-    ``wanted`` contains the numbers of the trainings to measure; if it is empty, all are measured. The measured
-    trainings get the ``names``, in order. ``options`` are further arguments of the probes, such as ``steps``.
+    ``wanted`` contains the numbers of the trainings to measure, counted from 1; if it is empty, all are measured. Their
+    records get the ``names``, in order. ``options`` are further arguments of the probes, such as ``steps``.
     """
     last = fits or max(wanted, default=math.inf)
     names_left = list(names)
@@ -153,7 +154,10 @@ def probe_script(
 def _run_script(
     script: str, arguments: Sequence[str], *, module: bool, on_error: Callable[[BaseException], None]
 ) -> None:
-    """Run a script or a module in this process, as ``python script arguments`` or ``python -m`` would."""
+    """Run a script or a module in this process, as ``python script arguments`` or ``python -m script`` would.
+
+    ``on_error`` is called with the exception if the script fails.
+    """
     sys.argv = [script, *arguments]
     sys.path[0] = str(Path.cwd() if module else Path(script).resolve().parent)
     mark_start()
@@ -175,8 +179,8 @@ def _run_script(
 class Trainings:
     """Adds a probe to every training with Keras, Lightning or transformers in this process.
 
-    ``new_probe`` creates the probe of a training from the training's number and the class of the probe. The context
-    manager ``beside`` is entered while Lightning or transformers trains. The script ends after training ``last``.
+    ``new_probe`` takes the number of a training and the class of a probe, and creates the probe. The context manager
+    ``beside`` is active while Lightning or transformers trains. The script ends after training number ``last``.
     """
 
     new_probe: Callable[..., Any]
@@ -206,7 +210,7 @@ class Trainings:
         module.Model.fit = fit_with_probe
 
     def _with_probe(self, given: Any) -> Any:
-        """Callbacks of a Keras training: the ``given`` callbacks and a probe."""
+        """Return the callbacks for a Keras training: the ``given`` callbacks and a probe."""
         several = list(given) if isinstance(given, (list, tuple)) else [] if given is None else [given]
         probe, is_new = self._choose_probe(several, KerasProbe, IterationProbe)
         if not is_new:
@@ -258,7 +262,7 @@ class Trainings:
         module.Trainer.train = train_with_probe
 
     def _choose_probe(self, callbacks: Iterable[Any], kind: type, new: type | None = None) -> tuple[Any, bool]:
-        """The script's own probe of this ``kind`` among ``callbacks``, else a new probe; and whether it is new."""
+        """Return the script's own probe of this ``kind`` among ``callbacks``, or a new probe, and whether it is new."""
         file_protection.note("training")  # loggers write files before they call the probe
         own = next((one for one in callbacks if isinstance(one, kind)), None)
         probe = own if own is not None else self.new_probe(len(self.probes) + 1, new or kind)
@@ -272,7 +276,10 @@ class Trainings:
 
 
 def _note_searches(module: Any) -> None:
-    """A search of keras-tuner begins with its tuner: the results of trials that are cut short must not be used."""
+    """Record that a training has begun when the script creates a tuner of keras-tuner.
+
+    Files that the search writes are then removed, because results of trials that are ended early must not be used.
+    """
     make = module.BaseTuner.__init__
 
     @functools.wraps(make)
@@ -284,7 +291,7 @@ def _note_searches(module: Any) -> None:
 
 
 def after_import(name: str, then: Callable[[Any], None]) -> None:
-    """Call ``then`` with the module ``name``, now if it has been imported, otherwise after its import."""
+    """Call ``then`` with the module ``name``: now if it has been imported, otherwise when it is imported."""
     if name in sys.modules:
         then(sys.modules[name])
     else:

@@ -1,8 +1,8 @@
-"""Report of every system call that changes files, by a process and all processes that it starts, before it happens.
+"""Detects every system call that is about to change a file, by a process and all processes that it starts.
 
 The process installs a filter for these calls (``seccomp`` of Linux 5.5 or later), which needs no privilege. The kernel
-stops each such call until another process, which listens, answers that it may continue. All other calls, including
-opening a file to read it, are decided in the kernel and take as long as before.
+suspends each such call until another process, the listener, has backed up the file and lets the call continue. All
+other calls, such as opening a file for reading, are not suspended and take as long as without the filter.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ _RENAME_EXCHANGE = 2
 
 
 class Call(NamedTuple):
-    """How a system call is reported: the event, and the positions of its arguments.
+    """What a system call does to a file (``event``), and the positions of its arguments.
 
-    A path is given as the position of the folder's handle (None for the working folder) and of the name (None if the
-    handle itself is meant).
+    ``path`` and ``second`` contain the position of a folder's file descriptor (None for the working folder) and the
+    position of the name in this folder (None if the file descriptor is that of the file itself).
     """
 
     event: str
@@ -90,11 +90,12 @@ OLD = {
     "futimesat": Call("change", (0, 1)),
 }
 IO_URING_SETUP = 425
-"""Would change files without further calls. Programs do without it: it is often forbidden."""
+"""Number of a system call that always fails under the filter: it would allow changes of files without further system
+calls. Programs can do without it, because many systems forbid it."""
 
 
 class Machine(NamedTuple):
-    """Numbers of system calls on a processor architecture."""
+    """A processor architecture: its code in audit messages, and the ``numbers`` of its system calls."""
 
     audit: int
     seccomp: int
@@ -132,7 +133,7 @@ class _Program(ctypes.Structure):
 
 
 def _build_filter(machine: Machine) -> list[tuple[int, int, int, int]]:
-    """Instructions: report calls of the table, those that open files only if they may change them; allow all others."""
+    """Return the filter program: suspend the calls that change files or open them for writing, and allow all others."""
     load, equal, any_bit, give = 0x20, 0x15, 0x45, 0x06
     program = [(load, 0, 0, 4), (equal, 1, 0, machine.audit), (give, 0, 0, _ALLOW), (load, 0, 0, 0)]
     opening = {"open": 1, "openat": 2}
@@ -153,9 +154,9 @@ def _build_filter(machine: Machine) -> list[tuple[int, int, int, int]]:
 
 
 def install(channel: socket.socket) -> None:
-    """Install the filter in this process and pass the handle of its listener through ``channel``.
+    """Install the filter in this process, and send the file descriptor for the listener through ``channel``.
 
-    Raises OSError if the system does not support this. The filter cannot be removed.
+    Raise OSError if the system does not support this. The filter cannot be removed.
     """
     machine = MACHINES.get(platform.machine())
     if machine is None or struct.calcsize("P") != 8:
@@ -178,7 +179,7 @@ def install(channel: socket.socket) -> None:
 
 
 def receive_listener(channel: socket.socket) -> int | None:
-    """The handle that :func:`install` has passed; None if the other process could not install the filter."""
+    """Receive the file descriptor that :func:`install` has sent; None if the filter could not be installed."""
     message, ancillary, *_ = channel.recvmsg(1, socket.CMSG_SPACE(4))
     if message != b"l" or not ancillary:
         return None
@@ -188,7 +189,10 @@ def receive_listener(channel: socket.socket) -> int | None:
 
 
 class Listener:
-    """Reports calls to ``backup`` and lets them continue. ``refused`` is called if a backup cannot be made."""
+    """Calls ``backup`` for each suspended system call, and lets the call continue.
+
+    If a backup fails, ``refused`` is called, and the system call fails. With ``backup=None`` every call continues.
+    """
 
     def __init__(self, handle: int, backup: Backup | None, refused: Callable[[str, OSError], None]) -> None:
         self.handle = handle
@@ -200,7 +204,7 @@ class Listener:
         self._alarms: dict[int, bool] = {}
 
     def answer(self) -> None:
-        """Receive one call, report it, and let it continue."""
+        """Receive one suspended call, back up the file that it changes, and let it continue."""
         request = bytearray(80)
         try:
             fcntl.ioctl(self.handle, _RECEIVE, request)
@@ -267,7 +271,7 @@ class Listener:
                 backup.will_rename(path, second, swap=bool(flags & _RENAME_EXCHANGE))
 
     def _is_alarm(self, process: int) -> bool:
-        """Whether ``process`` is the command of an alarm, whose files are the user's wish."""
+        """Return whether ``process`` is the command of an alarm, whose files are not protected."""
         if process not in self._alarms:
             if len(self._alarms) > 10_000:
                 self._alarms.clear()
@@ -298,7 +302,7 @@ class Listener:
 
 
 class _GoneError(Exception):
-    """The process has ended or cannot be read."""
+    """The process that made the call has ended, or its memory cannot be read."""
 
 
 def _resolve_self(path: str, process: int) -> str:
@@ -320,5 +324,5 @@ def _read_memory(process: int, address: int, size: int) -> bytes:
 
 
 def _read_text(process: int, address: int) -> bytes:
-    """The zero-terminated text at ``address``; a path has at most 4096 bytes."""
+    """Return the zero-terminated text of at most 4096 bytes at ``address`` in the memory of ``process``."""
     return _read_memory(process, address, 4096).split(b"\0", 1)[0]

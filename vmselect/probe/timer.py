@@ -139,7 +139,7 @@ class StepTimer:
         self._own = self._own_cpu = 0
         self._leaving_out = False
         self.pauses: list[tuple[int, int, int, bool]] = []
-        """Garbage collections, which are excluded from their step: epoch, batch, nanoseconds, whether the whole heap."""
+        """Garbage collections, which are excluded from steps: epoch, batch, nanoseconds, whether of the whole heap."""
         self.opening = False
         self._steady_next = False  # steady steps begin with the end of the next step
         self._validating: int | None = None

@@ -1,7 +1,7 @@
 """The probe of data transfer: uploads files to a store, downloads, verifies and removes them, and writes a record.
 
-Size and cost are computed before data is transferred. All files of a probe are in one folder whose name no other
-program uses. A marker file in the folder identifies the process. A killed process leaves the folder behind;
+Size and cost are computed before data is transferred. All files of a probe are in one folder with a unique name. A
+marker file in the folder identifies the process that created it. If a process was killed, its folder remains;
 :func:`clean_transfers` finds such folders by name and removes them, unless the process is, or may be, still running.
 """
 
@@ -40,29 +40,29 @@ MARKER = "marker.json"
 FOLDER = re.compile(r"vmselect-transfer-[0-9a-f]{32}")
 
 MAX_RUN_SECONDS = 24 * 3600.0
-"""A probe on another machine is assumed to have ended after this time."""
+"""Time after which a probe on another machine is assumed to have ended."""
 
 JOIN_SECONDS = 10.0
-"""Longest wait for the end of a stream after an interruption."""
+"""Longest wait, in seconds, for each thread that transfers files to end after Ctrl-C."""
 
 MAX_UNPRICED_BYTES = 1 * BYTES_PER_GB
-"""Most bytes to transfer each way if the egress price is unknown."""
+"""Largest number of bytes to transfer in each direction if the egress price is unknown."""
 
-NO_MARKER = "it has no marker of a probe; everything=True removes it"
-"""Also a probe that was killed before it wrote its marker leaves such a folder, without any file."""
+NO_MARKER = "the folder contains no marker file of a probe; everything=True removes it"
+"""Reason for keeping a folder. A probe that was killed before it wrote its marker file leaves such a folder."""
 
 Clock = Callable[[], float]
 OpenStorage = Callable[[Address], Storage]
 
 
 def folder_name(run: str) -> str:
-    """Name of the folder that contains the files of the probe with the ID ``run``."""
+    """Return the name of the folder that contains the files of the probe with the ID ``run``."""
     return f"vmselect-transfer-{run}"
 
 
 @dataclass(frozen=True)
 class Leftover:
-    """A folder that a probe left behind: its name, whether it was removed, and otherwise the reason."""
+    """A folder that a killed probe did not remove: its name, whether it was removed now, and if not, the reason."""
 
     name: str
     removed: bool
@@ -72,11 +72,10 @@ class Leftover:
 def clean_transfers(
     url: str, *, options: Mapping[str, Any] | None = None, everything: bool = False
 ) -> tuple[Leftover, ...]:
-    """Remove the folders that killed transfer probes left behind at ``url``.
+    """Remove the folders of killed transfer probes from the folder ``url``.
 
-    Folders of running probes are kept, as are folders less than a day old of probes on other machines, and folders
-    without the marker of a probe.
-    ``everything=True`` removes these as well.
+    Folders of running probes are kept, as are folders of probes on other machines that are less than a day old, and
+    folders without the marker file of a probe. ``everything=True`` removes these as well.
     """
     everything = check_flag("everything", everything)
     storage = Storage(read_address(url, options))
@@ -108,9 +107,9 @@ def _clean(storage: Storage, name: str, everything: bool) -> Leftover:
 def _reason_to_keep(marker: dict[str, Any]) -> str:
     host, written = marker.get("host"), marker.get("written")
     if host == platform.node():
-        return "its probe is still running" if _is_running(marker) else ""
+        return "the probe that created the folder is still running" if _is_running(marker) else ""
     recent = isinstance(written, (int, float)) and time.time() - written < MAX_RUN_SECONDS
-    return f"it was written less than a day ago by {host}, where its probe may still be running" if recent else ""
+    return f"the folder was created less than a day ago by a probe that may still run on {host}" if recent else ""
 
 
 def _is_running(marker: dict[str, Any]) -> bool:
@@ -124,7 +123,7 @@ def _is_running(marker: dict[str, Any]) -> bool:
 
 @dataclass
 class Engine:
-    """One transfer of files with these ``sizes`` in bytes, ``streams`` files at a time."""
+    """Transfers files with these ``sizes`` in bytes to a store and back, ``streams`` files at a time."""
 
     address: Address
     run: str
@@ -133,12 +132,12 @@ class Engine:
     clock: Clock = time.perf_counter
     open_storage: OpenStorage = Storage
     enter: Callable[[Phase], None] = lambda _: None
-    """Function that is called with each phase when it begins."""
+    """Function that is called with the name of each phase when it begins, such as "upload"."""
     _stop: threading.Event = field(default_factory=threading.Event)
     _made: list[str] = field(default_factory=list)
 
     def move(self) -> dict[str, Any]:
-        """Connect, write the marker, upload, download, verify and remove files; return the times as record fields."""
+        """Upload, download, verify and remove the files. Return the measured times as fields of a record."""
         begun = False
         Content(self.run, 0, 1)  # creates the random block, which takes longer than writing it
         try:
@@ -226,7 +225,10 @@ class Engine:
             )
 
     def _remove(self, *, raising: bool) -> None:
-        """Remove the folder, over a new connection because the previous connection may have failed."""
+        """Remove the folder, over a new connection because the previous one may have failed.
+
+        If that fails, raise an error if ``raising`` is True, otherwise print it.
+        """
         last: TransferError | None = None
         for _ in range(2):
             try:
@@ -248,7 +250,7 @@ class Engine:
 
 @dataclass(frozen=True)
 class TransferPlan:
-    """Size and cost of a planned transfer."""
+    """Size and cost of a transfer, computed before it starts."""
 
     address: Address
     files: int
@@ -256,16 +258,16 @@ class TransferPlan:
     streams: int
     usd_per_gb: float | None
     basis: str
-    """Source of the price, or the reason why there is none."""
+    """Source of the egress price, or the reason why it is unknown."""
 
     @property
     def total_bytes(self) -> int:
-        """Bytes to upload, which are also downloaded."""
+        """Number of bytes to upload. The same bytes are downloaded again."""
         return self.files * self.bytes_per_file
 
     @property
     def cost_usd(self) -> float | None:
-        """Maximum cost of downloading the data from the store (egress), or None if the price is unknown."""
+        """Largest cost in USD of downloading the data from the store (egress), or None if the price is unknown."""
         return None if self.usd_per_gb is None else self.total_bytes / BYTES_PER_GB * self.usd_per_gb
 
     def __str__(self) -> str:
@@ -284,23 +286,23 @@ def plan_transfer(
     usd_per_gb: float | None = None,
     options: Mapping[str, Any] | None = None,
 ) -> TransferPlan:
-    """Plan of :func:`probe_transfer` with these arguments: its size and its cost."""
+    """Return size and cost of a transfer by :func:`probe_transfer` with these arguments, without transferring data."""
     address = read_address(url, options)
     count = check_count("files", files, most=MAX_FILES)
     total = check_number("megabytes", megabytes, above=0, most=1e9) * BYTES_PER_MB
     if total < count:
         raise ArgumentError(
-            f"{megabytes} MB is less than one byte for each of {files} files. Raise megabytes=, or lower files=."
+            f"megabytes={megabytes} is less than one byte for each of {files} files. Raise megabytes=, or lower files=."
         )
     price = maybe(check_number, "usd_per_gb", usd_per_gb, least=0)
     known = egress_price(address.store) if address.store else None
     if price is not None:
-        basis = "price given"
+        basis = "with the given usd_per_gb"
     elif address.is_local:
-        price, basis = 0.0, "nothing leaves this machine"
+        price, basis = 0.0, "the data does not leave this machine"
     elif known is not None:
         price = known.usd_per_gb
-        basis = f"{known.provider}, {format_usd(price)} per GB out, {known.date}"
+        basis = f"{known.provider} egress price of {known.date}: {format_usd(price)} per GB"
     else:
         basis = "the egress price of this store is unknown; pass usd_per_gb="
     return TransferPlan(address, count, round(total / count), check_count("streams", streams, most=256), price, basis)
@@ -324,17 +326,17 @@ def probe_transfer(
     clock: Clock = time.perf_counter,
     open_storage: OpenStorage = Storage,
 ) -> TransferRecord:
-    """Upload files to a store, download, verify and remove them; return the record with the transfer times.
+    """Upload files to a store, download, verify and remove them; return a record of the transfer times.
 
     Args:
-        url: URL of a folder, of any protocol that fsspec supports: file, memory, s3, az, gs, sftp.
+        url: URL of a folder, with a protocol that fsspec supports, such as file, s3, az, gs or sftp.
         path: file for the record, or folder in which to write it.
-        megabytes: total size of all files, transferred each way (1 MB = 1,000,000 bytes).
+        megabytes: total size of all files, which are transferred in both directions (1 MB = 1,000,000 bytes).
         files: number of files to transfer.
         streams: number of files to transfer at the same time, each over its own connection.
         usd_per_gb: egress price of the store in USD per GB; by default the shipped list price of its cloud.
-        budget_usd: maximum cost. A transfer that could cost more is refused, as is one of more than 1 GB if the price
-            is unknown.
+        budget_usd: largest cost in USD. A transfer that could cost more is refused. If the price is unknown, a transfer
+            of more than 1 GB is refused.
         options: options with which fsspec opens the store, such as keys; never recorded or printed.
         sample: seconds between two samples of machine usage; with None, usage is not sampled.
 
