@@ -83,7 +83,7 @@ def _repeat(values: Iterable[Any], calls: int | None) -> Iterable[Any]:
 
 
 def _make_batch(value: Any, batch_size: int | None) -> Batch:
-    """Return a batch with the input ``value``. It has ``batch_size`` items, or fewer if ``value`` is a shorter array."""
+    """Return a batch with the input ``value``: ``batch_size`` items, or fewer if ``value`` is a shorter array."""
     shape = getattr(value, "shape", None)
     length = int(shape[0]) if shape else 0
     items = min(length or batch_size, batch_size) if batch_size else length or 1

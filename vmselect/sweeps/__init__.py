@@ -1,4 +1,4 @@
-"""Sweeps: run the trials of a plan on local, remote or rented machines, within a budget, and end all of them."""
+"""Sweeps: run the trials of a plan on local, remote or rented machines within a budget, and collect their records."""
 
 from vmselect.sweeps.plan import Plan, Trial
 from vmselect.sweeps.run import Cleaned, Missing, Proposal, SweepResult, clean, read_state, resume, sweep

@@ -1,4 +1,4 @@
-"""The engine: starts trials within the budget, watches them, collects their records, and ends every trial."""
+"""Starts the trials of a sweep within the budget, watches them, collects their records, and ends every trial."""
 
 from __future__ import annotations
 
@@ -30,16 +30,17 @@ if TYPE_CHECKING:
 
 _ROUNDING = 1e-9
 FETCH_SECONDS = 3600.0
-"""Time limit for fetching records from machines that cost nothing."""
+"""Time limit in seconds for fetching records from machines that are not rented."""
 
 MIN_FETCH_SECONDS = 30.0
-"""Minimum time for fetching records from a rented machine whose time limit has passed."""
+"""Least time limit in seconds for fetching records from a rented machine, even after the time limit of its trial."""
 
 LATE_SECONDS = 20.0
-"""Time after a trial's time limit in which its supervisor can end it. After that the engine ends it."""
+"""Seconds after its time limit for which a trial is left to its supervisor to end. Then the engine ends it."""
 
 MAX_NAME_BYTES = 200
-"""Length of the name of a record; a longer name is replaced. While a file is written, its name is longer."""
+"""Largest length of the file name of a record, in bytes; a longer name is replaced by a hash. It is below the limit of
+file systems, because the temporary name of a file is longer."""
 
 TICK_SECONDS = 0.25
 Listener = Callable[[State, Event], None]
@@ -47,29 +48,29 @@ Listener = Callable[[State, Event], None]
 
 @dataclass(frozen=True)
 class Budget:
-    """Prices per hour of all trials, and the maximum total cost of the sweep."""
+    """Price in USD per hour of each trial, and the largest allowed cost of the sweep."""
 
     plan: Plan
     prices: dict[str, float]
     limit_usd: float | None = None
 
     def worst_of(self, trial: str) -> float:
-        """Worst-case cost of one trial, in USD."""
+        """Return the worst-case cost of one trial, in USD."""
         return self.plan.worst_usd(self.prices[trial])
 
     def worst_usd(self, state: State, planned: Collection[str]) -> float:
-        """Worst-case cost of the sweep: money spent, plus the worst cases of running and of ``planned`` trials."""
+        """Return the worst-case cost of the sweep in USD: of started trials, plus of the trials ``planned``."""
         return state.spent_usd + sum(self.worst_of(trial) for trial in planned)
 
     def fits(self, state: State, planned: Collection[str]) -> bool:
-        """Whether the worst-case cost with ``planned`` trials stays within the budget."""
+        """Return whether the worst-case cost with the trials ``planned`` is within the budget."""
         worst = self.worst_usd(state, planned)
         return self.limit_usd is None or worst <= self.limit_usd * (1 + _ROUNDING)
 
     def check(self, state: State, planned: Collection[str]) -> None:
-        """Raise if the worst-case cost with ``planned`` trials exceeds the budget.
+        """Raise an error if the worst-case cost with the trials ``planned`` exceeds the budget.
 
-        In a resumed sweep, in which a crash may have cost money, it is enough that one trial still fits.
+        In a resumed sweep, where an interruption may have cost money, it is enough that one trial is within the budget.
         """
         if state.attempts and any(self.fits(state, [trial]) for trial in planned):
             return
@@ -82,13 +83,13 @@ class Budget:
 
 
 def collect(trial: Trial, attempt_folder: Path, folder: Path) -> tuple[list[Path], list[str]]:
-    """Copy the usable records of an attempt into ``folder``; returns the files, and an error for each other record.
+    """Copy the usable records of an attempt to ``folder``. Return the files, and an error for each unusable record.
 
-    Idempotent: if a crash interrupts it before the journal entry, repeating it gives the same files.
+    If a crash interrupts this function, calling it again gives the same files.
     """
     records = attempt_folder / "records"
     if records.is_symlink():
-        return [], ["the folder of its records is a symbolic link"]
+        return [], ["the folder with the records of the trial is a symbolic link"]
     recover(records)  # drafts of a killed trial
     files: list[Path] = []
     faults: list[str] = []
@@ -109,14 +110,16 @@ def collect(trial: Trial, attempt_folder: Path, folder: Path) -> tuple[list[Path
 
 
 def check_record(record: Record, trial: Trial) -> None:
-    """Raise if ``record`` is of another trial, or if no time can be estimated from it.
+    """Raise an error if ``record`` belongs to another trial, or if no time can be estimated from it.
 
-    The record of a training that ran out of memory is usable: rankings exclude its machine.
+    The record of a training that ran out of memory is accepted: rankings exclude its machine.
     """
     for name, level in trial.factors.items():
         found = record.factors.get(name, level)
         if found != level and str(found) != str(level):
-            raise ProfileError(f"The record has {name} {show(found)}, its trial {show(level)}. It is not used.")
+            raise ProfileError(
+                f"The record has {name} {show(found)}, but its trial has {name} {show(level)}. The record is not used."
+            )
     if isinstance(record, Profile) and record.outcome != "out_of_memory":
         from vmselect.estimation import fit_runtime
 
@@ -150,11 +153,12 @@ class Engine:
     listener: Listener = lambda state, event: None
     ask_stop: Callable[[], bool] = lambda: True
     sequential: Sequential | None = None
-    """Determines which trials are worth running, and their order. If None, all trials run, in the order of the plan."""
+    """Decides which trials are worth running, and their order. If None, all trials run in the order of the plan."""
     confirmed_usd: float = math.inf
-    """The worst-case cost that the user confirmed. Added repetitions must not exceed it."""
+    """The worst-case cost in USD that the user confirmed. Repetitions are added only within this cost."""
     clock: Callable[[], float] = time.time
-    """Current Unix time. Paid time counts from the start event in the journal, also after a resume."""
+    """Function that returns the Unix time. Paid time is counted from the start of an attempt in the journal, even if
+    another process started it."""
     stopping: threading.Event = field(default_factory=threading.Event)
     _lock: threading.RLock = field(default_factory=threading.RLock)
     listener_error: BaseException | None = None
@@ -164,16 +168,19 @@ class Engine:
 
     @property
     def trials(self) -> tuple[Trial, ...]:
-        """Trials of the plan, then the added repetitions."""
+        """The trials of the plan, followed by the repetitions that the sweep added."""
         return trials_of(self.plan, self.state)
 
     @property
     def unfinished(self) -> list[Trial]:
-        """Trials still to start, which are neither done, nor running, nor skipped."""
+        """Trials that still have to start: those that are neither done, nor running, nor skipped."""
         return [trial for trial in self.trials if self.state.status_of(trial.id) in ("queued", "failed")]
 
     def write(self, event: str, **facts: Any) -> None:
-        """Write an event to the journal, update the state and call the listener; its error stops the sweep cleanly."""
+        """Write an event to the journal, update the state and call the listener.
+
+        If the listener fails, all trials are ended, and then its error is raised.
+        """
         with self._lock:
             line = self.journal.write(event, **facts)
             self.state.apply(line)
@@ -185,11 +192,11 @@ class Engine:
                     self.stopping.set()
 
     def reconcile(self, *, adopt: bool = False, accept: Collection[str] = ()) -> list[tuple[Attempt, str]]:
-        """End the attempts of an earlier process that may still run, and collect their records.
+        """End the attempts of an earlier vmselect process that may still run, and collect their records.
 
-        Returns the ended attempts, each with the problem that prevented the proof of its end, or "". With ``adopt``,
-        attempts that continue after vmselect exits are left running, and :meth:`run` watches them again. Attempts of
-        the trials in ``accept`` are noted as ended even if this is not proved.
+        Return these attempts, each with the reason why its end could not be proved, or "". With ``adopt=True``,
+        attempts of runners whose trials continue after vmselect exits are not ended: :meth:`run` watches them again.
+        Attempts of the trials in ``accept`` are recorded as ended even if this could not be proved.
         """
         trials = {trial.id: trial for trial in self.trials}
         ended: list[tuple[Attempt, str]] = []
@@ -214,7 +221,7 @@ class Engine:
         return ended
 
     def run(self, parallel: int) -> None:
-        """Run every trial without a record, ``parallel`` at a time; on Ctrl-C, end running trials and keep records."""
+        """Run every trial without a record, ``parallel`` at a time. Ctrl-C ends all trials and keeps their records."""
         queue = self.unfinished
         with ThreadPoolExecutor(max_workers=parallel) as pool:
             running: set[Future[None]] = set()
@@ -260,18 +267,18 @@ class Engine:
                         self._retried.add(attempt.token)
                         self._end(trials.get(attempt.trial), attempt, Seen("lost"))
                 if not self.runner.has_room(queue[0]):
-                    self.write("skip", trial=queue.pop(0).id, why="another trial may still run on its machine")
+                    self.write("skip", trial=queue.pop(0).id, why="another trial may still run on this machine")
                     continue
             trial = queue.pop(0)
             with self._lock:
                 if not self.budget.fits(self.state, [trial.id, *(waiting.id for waiting in queue)]):
-                    self.write("skip", trial=trial.id, why="its worst-case cost exceeds the rest of the budget")
+                    self.write("skip", trial=trial.id, why="the worst-case cost exceeds the rest of the budget")
                     continue
                 attempt = self._announce(trial)
             running.add(pool.submit(self._launch, trial, attempt))
 
     def _repeat(self, queue: list[Trial]) -> bool:
-        """Add repetitions of tied trials to the queue, within the confirmed cost; returns whether any was added."""
+        """Add repetitions of tied trials to the queue, within the confirmed cost. Return whether any was added."""
         if self.sequential is None:
             return False
         limit = min(self.confirmed_usd, math.inf if self.budget.limit_usd is None else self.budget.limit_usd)
@@ -301,7 +308,7 @@ class Engine:
         return self.state.attempts[trial.id][-1]
 
     def _launch(self, trial: Trial, attempt: Attempt, *, adopted: bool = False) -> None:
-        """Start an announced trial (an ``adopted`` one already runs), watch it, and end it whatever happens."""
+        """Start a trial, watch it, and end it whatever happens. With ``adopted=True`` the trial already runs."""
         seen = Seen("lost", why="" if adopted else "stop")
         try:
             if not adopted:
@@ -319,7 +326,7 @@ class Engine:
             self._end(trial, attempt, seen)
 
     def _watch(self, attempt: Attempt) -> Seen:
-        """Wait until a trial ends, exceeds its time limit, or the sweep stops; returns the observed state."""
+        """Wait until a trial ends or exceeds its time limit, or until the sweep stops. Return the observed state."""
         cap = 60 * self.plan.minutes
         running_since = None if self.runner.queues else time.monotonic()
         while not self.stopping.is_set():
@@ -338,9 +345,10 @@ class Engine:
         return Seen("lost", why="stop")
 
     def _end(self, trial: Trial | None, attempt: Attempt, seen: Seen, *, accepted: bool = False) -> str:
-        """End an attempt, prove that nothing of it runs, and fetch the records of its trial; returns the problem.
+        """End an attempt, verify that none of its processes runs, and fetch its records.
 
-        Without a proof the attempt stays open, unless the user ``accepted`` it as ended.
+        Return "", or the reason why its end could not be proved. In this case the attempt counts as running, unless the
+        user ``accepted`` it as ended.
         """
         fetched = problem = ""
         if self.runner.rents and seen.state != "gone":  # a rented machine's records are lost with it
@@ -368,7 +376,7 @@ class Engine:
         return problem
 
     def _seconds(self, attempt: Attempt, status: dict[str, Any], seen: Seen) -> float:
-        """Paid seconds of an attempt: until now if its machine is rented, else as its supervisor counted."""
+        """Return the paid seconds of an attempt: until now on a rented machine, else as its supervisor counted."""
         elapsed = max(0.0, self.clock() - attempt.began)
         if seen.state == "gone":  # at an unknown time
             return min(elapsed, self.plan.paid_seconds)

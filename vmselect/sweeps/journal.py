@@ -1,4 +1,7 @@
-"""The journal of a sweep (JSON lines, each written before its event is carried out), and the state it implies."""
+"""The journal of a sweep: one JSON line per event, written before the event is carried out.
+
+The state of a sweep is computed from its journal.
+"""
 
 from __future__ import annotations
 
@@ -26,16 +29,16 @@ LIMIT_BYTES = 256 << 20
 Event = dict[str, Any]
 STATUSES = ("queued", "starting", "running", "done", "failed", "skipped")
 ENDINGS = {
-    "cap": "ended at its time limit",
-    "stop": "stopped",
-    "cut": "the connection was cut",
-    "silent": "no heartbeat arrived over the connection",
-    "guard": "its supervisor was killed",
-    "start": "could not be started",
-    "worker": "a worker was lost",
-    "accepted": "its end was not proved, and the user accepted it as ended",
+    "cap": "the trial was ended at its time limit",
+    "stop": "the trial was stopped",
+    "cut": "the connection to the trial was cut",
+    "silent": "the supervisor of the trial received no heartbeat over its connection",
+    "guard": "the supervisor of the trial was killed",
+    "start": "the trial could not be started",
+    "worker": "a worker of the trial failed",
+    "accepted": "the end of the trial could not be proved, and the user accepted the trial as ended",
 }
-"""Text for users of each value of ``why`` in a ``gone`` event: how an attempt ended."""
+"""Maps each value of ``why`` in a ``gone`` event to a text for users: how an attempt ended."""
 
 
 class Journal:
@@ -47,7 +50,7 @@ class Journal:
 
     @contextmanager
     def opened(self) -> Iterator[Journal]:
-        """Open and lock the journal for writing; raise if another process holds the lock."""
+        """Open and lock the journal for writing. Raise an error if another process holds the lock."""
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self._file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
@@ -71,7 +74,7 @@ class Journal:
             self._file = -1
 
     def write(self, event: str, **facts: Any) -> Event:
-        """Append one event and flush it to disk; once this returns, a crash cannot lose the event."""
+        """Append one event, and synchronize it to disk before returning, so that a crash cannot lose it."""
         line = {"event": event, "at": dt.datetime.now(dt.UTC).isoformat(timespec="milliseconds"), **facts}
         data = json.dumps(line, ensure_ascii=False, allow_nan=False).encode(errors="backslashreplace") + b"\n"
         try:
@@ -93,12 +96,12 @@ def _is_same_file(file: int, path: Path) -> bool:
 
 
 def read_journal(folder: Path) -> list[Event]:
-    """Read all events of the journal in ``folder``; damaged lines are left out."""
+    """Return all events of the journal in ``folder``. Damaged lines are left out."""
     return [event for _, event, problem in read_lines(folder) if not problem]
 
 
 def read_lines(folder: Path) -> list[tuple[int, Event, str]]:
-    """Number, event and problem ("" if there is none) of each line of the journal in ``folder``."""
+    """Return number, event and problem ("" if there is none) of each line of the journal in ``folder``."""
     path = folder / NAME
     if not has_file(path):
         raise SweepError(f"No sweep was started in {folder}: {NAME} is missing or not readable. Check the folder.")
@@ -117,9 +120,9 @@ def read_lines(folder: Path) -> list[tuple[int, Event, str]]:
 
 
 def find_problem(event: object) -> str:
-    """Why ``event`` cannot be an event of a journal; "" if it can, also if its kind is of a later version."""
+    """Return the reason why ``event`` is not a valid event, or "". Unknown kinds of events are valid."""
     if not isinstance(event, dict) or not isinstance(event.get("event"), str):
-        return "it is incomplete"
+        return "the line is incomplete"
     for name, (check, required) in FIELDS.get(event["event"], {}).items():
         if name not in event:
             if required:
@@ -127,7 +130,7 @@ def find_problem(event: object) -> str:
         elif not check(event[name]):
             return f"{name} is invalid"
     if event["event"] == "start" and event["handle"]["token"] != event["token"]:
-        return "its tokens differ"
+        return "the two tokens in the line differ"
     return ""
 
 
@@ -197,13 +200,13 @@ HANDLE: dict[str, Check] = {
     "cores": _list_of(_list_of(_is_handle_number)), "pids": _list_of(_is_handle_number),
     "cluster": _matches(r"[a-z0-9-]{1,63}"), "job": _is_handle_number,
 }  # fmt: skip
-"""Check of each field of a handle, also of those that only earlier versions wrote."""
+"""Maps each field of a handle to the check of its value, including fields that only earlier versions wrote."""
 
 NEEDED = {
     "local": ("token", "host", "boot"), "ssh": ("token", "hosts"), "slurm": ("token", "folder"),
     "skypilot": ("token", "cluster", "far"),
 }  # fmt: skip
-"""Fields without which the runner cannot find a trial."""
+"""Maps each runner to the fields of a handle without which it cannot find a trial."""
 
 
 def _is_handle(value: Any) -> bool:
@@ -243,12 +246,15 @@ FIELDS: dict[str, dict[str, tuple[Check, bool]]] = {
     },
     "add": {"trial": (_is_trial, True), "like": (_is_trial, True), "repetition": (_is_count, True)},
 }  # fmt: skip
-"""Fields of each kind of event: the check of its value, and whether an event without it is damaged."""
+"""Maps each kind of event to its fields, and each field to the check of its value and whether it is required."""
 
 
 @dataclass(frozen=True)
 class Skip:
-    """Why a trial is skipped, and the cost that this saves. ``sure`` is True if it is not worth running."""
+    """Why a trial is skipped, and the cost that this saves in USD.
+
+    ``sure`` is True if the trial is skipped because running it would not improve the choice of a machine.
+    """
 
     why: str
     sure: bool = False
@@ -269,7 +275,7 @@ class Attempt:
     handle: dict[str, Any] = field(default_factory=dict)
     started: bool = False
     seconds: float | None = None
-    """Seconds to pay for; None while the attempt may still run."""
+    """Paid seconds; None while the attempt may still run."""
     exit: int | None = None
     why: str = ""
     error: str = ""
@@ -282,7 +288,7 @@ class Attempt:
 
     @property
     def spent_usd(self) -> float:
-        """Cost of the attempt; its worst-case cost while it may still run."""
+        """Cost of the attempt in USD; its worst-case cost while it may still run."""
         return self.worst_usd if self.seconds is None else cost_usd(self.seconds, self.usd_per_hour)
 
 
@@ -296,9 +302,9 @@ class State:
     records: dict[str, list[str]] = field(default_factory=dict)
     skipped: dict[str, Skip] = field(default_factory=dict)
     damaged: list[str] = field(default_factory=list)
-    """Lines of the journal that were left out, each with its problem."""
+    """Descriptions of the damaged lines of the journal, which were left out."""
     added: dict[str, Event] = field(default_factory=dict)
-    """Event of each repetition that was added to the plan, by trial."""
+    """Maps the ID of each repetition that the sweep added to the plan to its event."""
     budget_usd: float | None = None
     confirmed: bool = False
     """Whether the cost of the sweep was confirmed, so that trials may have started."""
@@ -314,7 +320,7 @@ class State:
 
     @property
     def id(self) -> str:
-        """ID of the sweep, which is part of every token; for a damaged journal, that of most tokens."""
+        """ID of the sweep: the one that most tokens of attempts contain, as a line of the journal may be damaged."""
         ids = Counter(parts[1] for a in self.all_attempts if len(parts := a.token.split("-")) == 5)
         return ids.most_common(1)[0][0] if ids else str(self.about.get("id", ""))
 
@@ -330,21 +336,21 @@ class State:
 
     @property
     def spent_usd(self) -> float:
-        """Cost of ended attempts, plus the worst-case cost of attempts that may still run."""
+        """Cost of ended attempts in USD, plus the worst-case cost of attempts that may still run."""
         return sum(attempt.spent_usd for attempt in self.all_attempts)
 
     @property
     def sure(self) -> dict[str, Skip]:
-        """Skipped trials that are not worth running, by ID."""
+        """Trials that are skipped because running them would not improve the choice of a machine, by ID."""
         return {trial: skip for trial, skip in self.skipped.items() if skip.sure}
 
     def count_statuses(self) -> dict[str, int]:
-        """Number of trials in each status."""
+        """Return the number of trials in each status."""
         found = [self.status_of(trial) for trial, _ in self.trials]
         return {status: found.count(status) for status in STATUSES}
 
     def status_of(self, trial: str) -> str:
-        """Status of a trial, one of :data:`STATUSES`."""
+        """Return the status of a trial, one of :data:`STATUSES`."""
         if self.records.get(trial):
             return "done"
         last = next(reversed(self.attempts.get(trial, [])), None)
@@ -355,17 +361,17 @@ class State:
         return "queued" if last is None else "failed"
 
     def reason_of(self, trial: str) -> str:
-        """Why a trial has no record, as text."""
+        """Return a text that explains why a trial has no record."""
         if trial in self.skipped:
             return self.skipped[trial].why
         last = next(reversed(self.attempts.get(trial, [])), None)
         if last is None:
-            return "not started"
-        how = ENDINGS.get(last.why) or (f"exit code {last.exit}" if last.exit is not None else "ended")
+            return "the trial was not started"
+        how = ENDINGS.get(last.why) or (f"exit code {last.exit}" if last.exit is not None else "the trial ended")
         return f"{how}, without a complete record{f': {last.error}' if last.error else ''}"
 
     def apply(self, event: Event) -> None:
-        """Update the state by one event; unknown events, of later versions, are ignored."""
+        """Update the state by one event. Unknown events, written by a later version of vmselect, are ignored."""
         kind = event["event"]
         if kind == "sweep":
             self.about = self.about or event
@@ -405,7 +411,7 @@ class State:
 
 
 def trials_of(plan: Plan, state: State) -> tuple[Trial, ...]:
-    """Trials of the plan in running order, then the repetitions that the sweep added."""
+    """Return the trials of the plan in the order in which they run, then the repetitions that the sweep added."""
     planned = {trial.id: trial for trial in plan.trials}
     added = [
         replace(planned[event["like"]], id=name, repetition=int(event["repetition"]), block="added")

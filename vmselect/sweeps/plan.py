@@ -1,7 +1,7 @@
 """The plan of a sweep: a command, factors and machines, and the trials that result from them.
 
 A plan is written in Python or as a YAML file. Errors name the argument and, in a file, the line. The command is split
-into arguments once, placeholders are replaced for each trial, and no shell interprets it.
+into arguments once, and placeholders are replaced for each trial. No shell interprets the command.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ REPETITION = "repetition"
 SHELLS = {"sh", "bash", "dash", "zsh", "ksh", "fish"}
 MAX_TRIALS = 100_000
 MAX_MINUTES = 7 * 24 * 60.0
-"""Upper bound of a trial's time limit. A probe takes minutes, so more than a week is a typing error."""
+"""Largest time limit of a trial, in minutes. A probe takes minutes, so more than a week is a typing error."""
 
 _MAX_LENGTH = 4096
 _MAX_FILE_BYTES = 1 << 20
@@ -78,7 +78,7 @@ _SECRET = re.compile(r"TOKEN|SECRET|PASSW|API_?KEY|CREDENTIAL|PRIVATE|ACCESS_?KE
 class Machine:
     """A machine of a plan, or a type of machine to rent.
 
-    ``options`` are properties that only one runner has, such as a Slurm partition.
+    ``options`` are properties that only one runner supports, such as a Slurm partition.
     """
 
     name: str
@@ -95,7 +95,7 @@ class Machine:
 
 @dataclass(frozen=True)
 class Trial:
-    """The command with one combination of levels: ``id`` (a number), levels of the factors, and machine."""
+    """One command with one combination of levels of the factors, to run on one machine. ``id`` is a number as text."""
 
     id: str
     factors: Mapping[str, Level]
@@ -118,17 +118,17 @@ class Trial:
 
     @property
     def region(self) -> str | None:
-        """Region in which the machine is to be rented, if the plan names one."""
+        """Region in which to rent the machine; None if the plan names no region."""
         return str(self.factors["region"]) if "region" in self.factors else self.machine.region
 
     @property
     def market(self) -> str:
-        """Market in which the machine is to be rented."""
+        """Market in which to rent the machine, such as "spot"."""
         return str(self.factors.get("market", self.machine.market or "on_demand"))
 
     @property
     def offer(self) -> str:
-        """A key that is equal for trials whose machines have the same price."""
+        """Text that is equal for trials whose machines have the same price."""
         return "|".join(part or "" for part in (self.machine.name, self.instance_type, self.region, self.market))
 
     @property
@@ -148,13 +148,15 @@ class Trial:
 class Plan:
     """A command, the factors to vary, the machines, the number of repetitions, and the time limit per trial.
 
-    ``factors`` maps names to levels. Every combination of levels is a trial, except combinations that match a rule in
-    ``exclude``; with ``include``, only combinations that match one of its rules. ``{name}`` in the command is replaced
-    by the level of the factor ``name``, which is also the environment variable ``VMSELECT_FACTOR_<NAME>``. The factors
-    ``machine``, ``instance_type``, ``region``, ``market`` and ``nodes`` determine where a trial runs. The blocks, one
-    per combination of levels of the factors in ``blocks``, and the trials in each are shuffled with ``seed``.
-    ``minutes`` is the time limit of a trial, ``expected_minutes`` its expected duration, for estimates of the cost.
-    The runner ``local`` accepts types of the catalog only with ``stand_ins=True``: this computer stands in for them.
+    ``factors`` maps names to lists of levels. Every combination of levels is a trial, except combinations that match a
+    rule in ``exclude``. If ``include`` is given, only combinations that match one of its rules are trials. ``{name}``
+    in the command is replaced by the level of the factor ``name``, which is also in the environment variable
+    ``VMSELECT_FACTOR_<NAME>``. The factors ``machine``, ``instance_type``, ``region``, ``market`` and ``nodes``
+    determine where a trial runs. Trials with equal levels of the factors in ``blocks`` form a block and run one after
+    another. The order of the blocks, and of the trials in each block, is shuffled with ``seed``. ``minutes`` is the
+    time limit of a trial, and ``expected_minutes`` its expected duration, for estimates of the cost. The runner
+    ``local`` accepts cloud instance types only with ``stand_ins=True``: the times of this computer are then recorded
+    as theirs.
 
     >>> plan = Plan("python train.py --batch {batch_size}",
     ...             factors={"machine": ["small", "big"], "batch_size": [64, 256]},
@@ -203,7 +205,7 @@ class Plan:
 
     @cached_property
     def trials(self) -> tuple[Trial, ...]:
-        """The trials in running order. Their IDs number the combinations in the order of ``factors``."""
+        """The trials in the order in which they run. Their IDs number the combinations in the order of ``factors``."""
         combinations = self._combine_levels()
         turns = self._order(combinations)
         width = max(3, len(str(len(turns))))
@@ -220,24 +222,24 @@ class Plan:
 
     @property
     def ending_seconds(self) -> float:
-        """Paid time after ``minutes``, in which records are fetched and the rented machine is terminated."""
+        """Paid seconds after the time limit, in which records are fetched and the rented machine is terminated."""
         return 300.0 if self.runner == "skypilot" else 0.0
 
     @property
     def paid_seconds(self) -> float:
-        """Maximum paid time of a trial."""
+        """Largest number of paid seconds of a trial."""
         return 60 * self.minutes + self.ending_seconds
 
     def worst_usd(self, usd_per_hour: float) -> float:
-        """Worst-case cost of a trial at the price ``usd_per_hour``."""
+        """Return the worst-case cost in USD of a trial at the price ``usd_per_hour``."""
         return cost_usd(self.paid_seconds, usd_per_hour)
 
     def estimated_usd(self, usd_per_hour: float) -> float:
-        """Cost of a trial of the expected duration at the price ``usd_per_hour``."""
+        """Return the cost in USD of a trial of the expected duration at the price ``usd_per_hour``."""
         return cost_usd(60 * (self.expected_minutes or self.minutes), usd_per_hour)
 
     def to_frame(self, catalog: Catalog | None = None) -> pd.DataFrame:
-        """A row per trial in running order, with its price per hour, estimated cost and worst-case cost.
+        """Return a table of the trials in the order in which they run, with price, estimated and worst-case cost.
 
         >>> from vmselect import Catalog
         >>> plan = Plan("python train.py", factors={"instance_type": ["g4dn.xlarge"]}, minutes=30)
@@ -247,7 +249,7 @@ class Plan:
         return self.tabulate(self.trials, self.prices(catalog))
 
     def tabulate(self, trials: Sequence[Trial], prices: Mapping[str, float]) -> pd.DataFrame:
-        """The table of :meth:`to_frame` for some ``trials``, with ``prices`` per hour by trial."""
+        """Return the table of :meth:`to_frame` for these ``trials``. ``prices`` maps their IDs to USD per hour."""
         import pandas as pd
 
         return pd.DataFrame(
@@ -262,16 +264,16 @@ class Plan:
 
     @property
     def location(self) -> str:
-        """Where the trials run, as text."""
+        """Where the trials run, as text for messages."""
         if self.runner == "local":
-            note = ", which stands in for the types of the plan; nothing is rented" if self.stand_ins else ""
+            note = ", as a substitute for the instance types of the plan; nothing is rented" if self.stand_ins else ""
             return f"on this computer{note}"
         if self.runner == "ssh":
             return f"over ssh on {_shorten(sorted({host for trial in self.trials for host in trial.machine.hosts}))}"
         return "as Slurm jobs" if self.runner == "slurm" else "on machines that SkyPilot rents"
 
     def check_stand_ins(self, catalog: Catalog | None = None) -> None:
-        """Raise if trials on this computer are named like a type of ``catalog``, unless it stands in for the type."""
+        """Raise an error if a trial on this computer has an instance type of ``catalog`` and ``stand_ins`` is False."""
         from vmselect.catalog import Catalog
 
         if self.runner != "local" or self.stand_ins:
@@ -287,17 +289,17 @@ class Plan:
                 )
 
     def prices(self, catalog: Catalog | None = None) -> dict[str, float]:
-        """USD per hour of all nodes of each trial; a machine that is not rented and has no price costs 0."""
+        """Map the ID of each trial to the USD per hour of all its nodes; 0 for machines without a price."""
         quotes = self._quotes(catalog)
         return {trial.id: quotes[trial.offer][0] * trial.nodes for trial in self.trials}
 
     def locations(self, catalog: Catalog | None = None) -> dict[str, str]:
-        """Cloud and region of the price of each ``Trial.offer``, such as ``aws/us-east-1``; only for SkyPilot."""
+        """Map each ``Trial.offer`` to the cloud and region of its price, as in ``aws/us-east-1``; only for SkyPilot."""
         quotes = self._quotes(catalog, PlanError) if self.runner == "skypilot" else {}
         return {offer: location for offer, (_, location) in quotes.items() if location}
 
     def to_dict(self) -> dict[str, Any]:
-        """The arguments of the constructor as a dictionary, without empty values."""
+        """Return the arguments of the constructor as a dictionary, without empty values."""
         given: dict[str, Any] = {name: getattr(self, name) for name in inspect.signature(Plan).parameters}
         given["factors"] = {name: list(levels) for name, levels in self.factors.items()}
         given["machines"] = self._given_machines
@@ -313,7 +315,7 @@ class Plan:
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     def save(self, path: str | Path) -> Path:
-        """Write the plan as a YAML file for :meth:`load`; raise if ``path`` is a file that is not a plan."""
+        """Write the plan as a YAML file for :meth:`load`. Raise an error if ``path`` is a file that is not a plan."""
         target = check_path("path", path)
         if has_file(target) and target.stat().st_size:
             try:
@@ -334,7 +336,7 @@ class Plan:
             loader = _Loader(text)
             root = loader.get_single_node()
             if root is None or _count_values(root) > _MAX_FILE_VALUES:
-                raise PlanError("the file is empty, too large or too deeply nested. Write the key 'command'.")
+                raise PlanError("the file is empty, too large or too deeply nested. Write at least the key 'command'.")
             given = loader.construct_document(root)
             if not isinstance(given, dict) or "command" not in given:
                 raise PlanError("the key 'command' is missing. Set it to the command to run.")
@@ -362,7 +364,7 @@ class Plan:
         levels = self.factors.values()
         if (size := math.prod(map(len, levels))) > MAX_TRIALS:
             raise PlanError(
-                f"The factors have {size:,} combinations, over {MAX_TRIALS:,}. Remove levels.", ("factors",)
+                f"The factors have {size:,} combinations, more than {MAX_TRIALS:,}. Remove levels.", ("factors",)
             )
         combined = [dict(zip(self.factors, chosen, strict=True)) for chosen in itertools.product(*levels)]
         excluded, included = _matcher(self.exclude, self.factors), _matcher(self.include, self.factors)
@@ -370,15 +372,15 @@ class Plan:
             factors for factors in combined if not excluded(factors) and (not self.include or included(factors))
         ]  # fmt: skip
         if not kept:
-            raise PlanError("'exclude' and 'include' leave no trial to run. Exclude less.", ("exclude",))
+            raise PlanError("'exclude' and 'include' leave no trial to run. Change their rules.", ("exclude",))
         if (size := len(kept) * self.repetitions) > MAX_TRIALS:
             raise PlanError(
-                f"The plan has {size:,} trials, over {MAX_TRIALS:,}. Lower 'repetitions'.", ("repetitions",)
+                f"The plan has {size:,} trials, more than {MAX_TRIALS:,}. Lower 'repetitions'.", ("repetitions",)
             )
         return kept
 
     def _order(self, combinations: Sequence[Factors]) -> list[tuple[int, int, str]]:
-        """Position in ``combinations``, repetition and block of each trial, in running order."""
+        """Return position in ``combinations``, repetition and block of each trial, in the order in which they run."""
         grouped: dict[tuple[Any, ...], list[tuple[int, int, str]]] = {}
         for repetition in range(1, self.repetitions + 1):
             for position, factors in enumerate(combinations):
@@ -402,12 +404,14 @@ class Plan:
         for level in levels:
             if machines and level not in machines:
                 raise PlanError(
-                    f"'machines' has no {show(level)}, only {_shorten(machines)}. Add it.", ("factors", "machine")
+                    f"'machines' does not contain {show(level)}, but only {_shorten(machines)}. Add it to 'machines'.",
+                    ("factors", "machine"),
                 )
         used = frozenset(levels)
         if unused := [name for name in machines if name not in used]:
             raise PlanError(
-                f"No trial uses {_shorten(unused)} of 'machines'. Add it to the levels of the factor 'machine'.",
+                f"'machines' contains {_shorten(unused)}, which no trial uses. Add it to the levels of the factor "
+                "'machine'.",
                 ("machines", unused[0]),
             )
         return machines
@@ -425,7 +429,11 @@ class Plan:
         for name, value in _checked(check_mapping, "environment", given).items():
             where = ("environment", name)
             if not _VARIABLE.fullmatch(name) or name.startswith("VMSELECT_"):
-                raise PlanError(f"{show(name)} is not an allowed name of an environment variable. Rename it.", where)
+                raise PlanError(
+                    f"{show(name)} is not an allowed name of an environment variable. Use letters, digits and _, and "
+                    "do not begin with VMSELECT_.",
+                    where,
+                )
             if value is not None and _SECRET.search(name):
                 raise PlanError(
                     f"{name} appears to be a secret, and the plan is stored with its results. Leave its value empty "
@@ -459,14 +467,14 @@ class Plan:
         return quotes
 
     def _quote(self, trial: Trial, catalog: Catalog) -> tuple[float, str]:
-        """USD per hour of one node, and the cloud and region of that price, or "" if SkyPilot cannot use them."""
+        """Return the USD per hour of one node, and the cloud and region of this price, or "" if SkyPilot has none."""
         machine, name = trial.machine, trial.instance_type
         if machine.usd_per_hour is not None or name is None:
             return machine.usd_per_hour or 0.0, ""
         if "accelerators" in machine.options:
             raise PlanError(
-                f"Trial {trial.id} attaches accelerators to {name}, and the catalog has no price of the combination. "
-                f"Set 'usd_per_hour' of the machine {machine.name}, or use a type with GPUs (n1-standard-4+1xT4).",
+                f"Trial {trial.id} attaches accelerators to {name}, and the catalog has no price for this combination. "
+                f"Set 'usd_per_hour' of the machine {machine.name}, or use a type such as n1-standard-4+1xT4.",
                 ("machines", machine.name),
             )
         cloud, _, region = str(machine.options.get("cloud", "")).lower().partition("/")
@@ -482,16 +490,18 @@ class Plan:
 
 
 def check_scripts(trials: Iterable[Trial], folder: Path) -> None:
-    """Raise if the script that a trial's command names is not in ``folder``, the folder in which it will run."""
+    """Raise an error if the script in the command of a trial is not in ``folder``, in which the command will run."""
     for trial in trials:
         before = itertools.takewhile(lambda argument: argument not in ("-m", "-c"), trial.arguments)
         scripts = (part for part in before if part.endswith((".py", ".sh")) and not part.startswith("-"))
         if (script := next(scripts, None)) and not has_file(folder / script):
-            raise PlanError(f"The script {script} is not in {folder}, or not readable. Start the sweep in its folder.")
+            raise PlanError(
+                f"The script {script} is not in {folder}, or cannot be read. Start the sweep in the script's folder."
+            )
 
 
 def as_yaml(values: Mapping[str, Any]) -> str:
-    """``values`` as YAML text, in the order given."""
+    """Return ``values`` as YAML text, in the given order."""
     return str(
         yaml.dump(dict(values), Dumper=_Dumper, sort_keys=False, allow_unicode=True, default_flow_style=None, width=110)
     )
@@ -514,13 +524,15 @@ def _split_command(_name: str, command: Any) -> tuple[str, ...]:
         unquoted = re.sub(r"""'[^']*('|\Z)|"[^"]*("|\Z)""", "''", command)
         if found := re.search(rf"[{_OPERATORS}\n\r]|\$(?=[A-Za-z_({{])", unquoted):
             raise PlanError(
-                f"The command contains {found[0]!r}, which only a shell interprets, and it runs without a shell. "
-                f"Quote {found[0]!r} if it is part of an argument, or put the command into a script."
+                f"The command contains {found[0]!r}, which has a meaning only in a shell, but no shell runs the "
+                f"command. Quote {found[0]!r} if it is part of an argument, or put the command into a script."
             )
         try:
             arguments = tuple(shlex.split(command))
         except ValueError as unfinished:
-            raise PlanError(f"The command {show(command)} cannot be split: {unfinished}. Close its quotes.") from None
+            raise PlanError(
+                f"The command {show(command)} cannot be split into arguments: {unfinished}. Close all quotes."
+            ) from None
     elif isinstance(command, Sequence) and all(isinstance(part, str) for part in command):
         arguments = tuple(command)
     else:
@@ -534,7 +546,7 @@ def _split_command(_name: str, command: Any) -> tuple[str, ...]:
     for option, text in itertools.pairwise(arguments):
         if shell and re.fullmatch(r"-\w*c", option) and (named := _placeholders([text])):
             raise PlanError(
-                f"{{{named[0]}}} is in a script that the shell {arguments[0]} would interpret. "
+                f"The placeholder {{{named[0]}}} is in code that the shell {arguments[0]} would execute. "
                 f'Write "$VMSELECT_FACTOR_{named[0].upper()}" there instead, in double quotes.'
             )
     return arguments
@@ -560,10 +572,13 @@ def _read_factors(given: Any) -> dict[str, tuple[Level, ...]]:
     for name, levels in given.items():
         where = ("factors", str(name))
         if not isinstance(name, str) or not _FACTOR.fullmatch(name) or name == REPETITION:
-            raise PlanError(f"{show(name)} cannot name a factor. Use letters, digits and _, such as batch_size.", where)
+            raise PlanError(
+                f"{show(name)} cannot be the name of a factor. Use letters, digits and _, as in batch_size.", where
+            )
         if (other := variables.setdefault(name.upper(), name)) != name:
             raise PlanError(
-                f"The factors {other} and {name} would share the variable VMSELECT_FACTOR_{name.upper()}. Rename one.",
+                f"The factors {other} and {name} would have the same environment variable "
+                f"VMSELECT_FACTOR_{name.upper()}. Rename one of them.",
                 where,
             )
         levels = [levels] if isinstance(levels, (str, bytes, Mapping)) else list_items(levels)
@@ -591,13 +606,17 @@ def _check_text(name: str, text: str) -> str:
     bad = next((mark for mark in ("$(", "${", *_OPERATORS) if mark in text), control)
     if bad or len(text) > _MAX_LENGTH:
         raise PlanError(
-            f"{name} {show(text)} contains {bad or 'too many characters'}. Put the text into a file, and pass its name."
+            f"{name} {show(text)} contains {bad or 'too many characters'}, which is not allowed. Put the text into a "
+            "file, and pass the name of the file."
         )
     return text
 
 
 def _read_rules(name: str, given: Any, factors: Mapping[str, tuple[Level, ...]]) -> tuple[dict[str, Any], ...]:
-    """Check rules such as ``{"machine": "small", "batch_size": [128, 256]}``; all factors of a rule must match."""
+    """Check and return the rules of ``exclude`` or ``include``.
+
+    A rule such as ``{"machine": "small", "batch_size": [128, 256]}`` matches if all of its factors match.
+    """
     if isinstance(given, Mapping):
         given = [given]
     if not isinstance(given, Sequence) or isinstance(given, (str, bytes)):
@@ -617,7 +636,8 @@ def _read_rules(name: str, given: Any, factors: Mapping[str, tuple[Level, ...]])
                 if level not in known[factor]:
                     listed_levels = _shorten(factors[factor])
                     raise PlanError(
-                        f"A rule in '{name}' has {factor} {show(level)}. Choose one of: {listed_levels}.", where
+                        f"A rule in '{name}' has the unknown {factor} {show(level)}. Choose one of: {listed_levels}.",
+                        where,
                     )
             read[factor] = plain if listed else plain[0]
         rules.append(read)
@@ -625,7 +645,7 @@ def _read_rules(name: str, given: Any, factors: Mapping[str, tuple[Level, ...]])
 
 
 def _shorten(names: Iterable[Any]) -> str:
-    """``names`` as text; the first ten if there are more."""
+    """Return the first ten ``names`` as text, followed by the number of names left out."""
     listed = [str(name) for name in names]
     return ", ".join(listed[:10]) + (f" and {len(listed) - 10} more" if len(listed) > 10 else "")
 
@@ -633,11 +653,14 @@ def _shorten(names: Iterable[Any]) -> str:
 def _check_factor(name: Any, factors: Mapping[str, Any], who: str, where: Where) -> None:
     if name not in factors:
         known = ", ".join(factors) or "none"
-        raise PlanError(f"{who} names {show(name)}, which is not a factor. The factors are: {known}.", where)
+        raise PlanError(f"{who} contains {show(name)}, which is not a factor. The factors are: {known}.", where)
 
 
 def _matcher(rules: Sequence[Mapping[str, Any]], factors: Mapping[str, tuple[Level, ...]]) -> Callable[[Factors], bool]:
-    """A function that returns whether a combination matches one of ``rules``; fast also with thousands of rules."""
+    """Return a function that checks whether a combination of levels matches one of ``rules``.
+
+    The function is fast even with thousands of rules.
+    """
     index: dict[str, dict[Level, list[dict[str, frozenset[Level]]]]] = {}
     for rule in rules:
         sets = {name: frozenset(levels if isinstance(levels, list) else [levels]) for name, levels in rule.items()}
@@ -662,7 +685,7 @@ def _read_text(name: str, value: Any) -> str:
 def _read_program(name: str, value: Any) -> str:
     text = _read_text(name, value)
     if text.startswith("-"):  # srun would take it for an option
-        raise PlanError(f"{name} {show(text)} is not a program. Write its name or its path.")
+        raise PlanError(f"{name} {show(text)} is not the name of a program. Write the name or the path of a program.")
     return text
 
 
@@ -709,7 +732,7 @@ def _read_machine(name: str, properties: Any, runner: str) -> Machine:
 
 
 class _Loader(yaml.SafeLoader):
-    """Reads 1e-3 as a number and dates as strings; rejects keys that are not strings or occur twice."""
+    """YAML loader that reads 1e-3 as a number and dates as text. It rejects duplicate keys and keys other than text."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen = set()
@@ -723,7 +746,7 @@ class _Loader(yaml.SafeLoader):
 
 
 class _Dumper(yaml.SafeDumper):
-    """Quotes strings that :class:`_Loader` would read as numbers."""
+    """YAML dumper that quotes strings which :class:`_Loader` would read as numbers."""
 
 
 for _class in (_Loader, _Dumper):
@@ -734,7 +757,10 @@ _Loader.add_constructor("tag:yaml.org,2002:timestamp", lambda _, node: node.valu
 
 
 def _count_values(node: yaml.Node, level: int = 0) -> int:
-    """Number of values in ``node``, counting aliases each time; above the limit if it is nested too deeply."""
+    """Return the number of values in ``node``, counting aliases each time.
+
+    If ``node`` is nested too deeply, return a number above the limit.
+    """
     if level > _MAX_FILE_DEPTH:
         return _MAX_FILE_VALUES + 1
     count = 1
@@ -746,7 +772,7 @@ def _count_values(node: yaml.Node, level: int = 0) -> int:
 
 
 def _find_line(node: yaml.Node | None, where: Where) -> int | None:
-    """Line of the key or list item at the path ``where``, or of its innermost existing parent; None if empty."""
+    """Return the line of the key or list item to which the keys ``where`` lead, or of its innermost existing parent."""
     line = None
     for step in where:
         if isinstance(node, yaml.SequenceNode) and isinstance(step, int):

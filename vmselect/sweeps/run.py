@@ -1,4 +1,4 @@
-"""Run a sweep, resume it, or clean up after it; and its result."""
+"""Functions that run, resume and clean up a sweep, and the result of a sweep."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ PLAN = "plan.yaml"
 
 @dataclass(frozen=True)
 class Missing:
-    """A trial without a record, and the reason."""
+    """A trial without a record, and the reason why it has none."""
 
     trial: Trial
     reason: str
     sure: bool = False
-    """Whether the trial was skipped because it is not worth running (``stop_when_sure``)."""
+    """Whether the trial was skipped because running it would not improve the choice (``stop_when_sure``)."""
 
     @property
     def id(self) -> str:
@@ -57,10 +57,10 @@ class Missing:
 class SweepResult:
     """The records of a sweep, for ``rank``, ``compare`` and ``report``, and the trials without a record.
 
-    ``spent_usd`` includes the worst-case cost of trials that may still be running (``unproved``); ``worst_usd`` is the
-    worst-case cost of the whole sweep. Skipping trials saved an estimated ``saved_usd``, at most ``saved_worst_usd``.
+    ``unproved`` are trials that may still be running. ``spent_usd`` includes their worst-case cost; ``worst_usd`` is
+    the worst-case cost of the whole sweep. Skipping trials saved about ``saved_usd``, at most ``saved_worst_usd``.
     ``added`` are repetitions of tied trials. ``not_started`` are trials of an interrupted sweep that ``resume`` starts.
-    ``findings`` name the machines without a record; pass them to ``Ranking.with_findings``.
+    ``findings`` describe the skipped trials; pass them to ``Ranking.with_findings``.
     """
 
     folder: Path
@@ -77,7 +77,7 @@ class SweepResult:
     not_started: tuple[Missing, ...] = ()
 
     def scaling(self, *, epochs: int, confidence: float = 0.9, model: str | None = None) -> Scaling:
-        """Speed-up by the number of nodes: :func:`vmselect.scaling` of the profiles among the records."""
+        """Return the speed-up by the number of nodes: :func:`vmselect.scaling` of the profiles among the records."""
         from vmselect.comparison import scaling
 
         trainings = [record for record in self.records if isinstance(record, Profile)]
@@ -88,38 +88,38 @@ class SweepResult:
         parts = [
             f"{len(self.records)} records in {self.folder}",
             f"{len(self.failed)} trials failed" if self.failed else "",
-            f"{len(self.skipped)} skipped" if self.skipped else "",
-            f"{len(self.not_started)} not started: vmselect sweep resume {shown}" if self.not_started else "",
-            f"{len(self.added)} repetitions added for ties" if self.added else "",
-            f"{len(self.unproved)} may still run: vmselect sweep clean {shown}" if self.unproved else "",
+            f"{len(self.skipped)} trials skipped" if self.skipped else "",
+            f"{len(self.not_started)} trials not started: vmselect sweep resume {shown}" if self.not_started else "",
+            f"{len(self.added)} repetitions of tied trials added" if self.added else "",
+            f"{len(self.unproved)} trials may still run: vmselect sweep clean {shown}" if self.unproved else "",
             f"{format_usd(self.spent_usd)} spent of at most {format_usd(self.worst_usd)}",
-            f"skipping saved about {format_usd(self.saved_usd)}" if any(one.sure for one in self.skipped) else "",
+            f"skipped trials saved about {format_usd(self.saved_usd)}" if any(one.sure for one in self.skipped) else "",
         ]
         return printable_lines("; ".join(filter(None, parts)))
 
 
 def saving(state: State) -> str:
-    """Text with the cost that skipping trials saved."""
+    """Return a text with the cost that skipping trials saved."""
     estimated = sum(skip.estimated_usd for skip in state.sure.values())
     worst = sum(skip.worst_usd for skip in state.sure.values())
-    return f"skipping saved about {format_usd(estimated)}, at most {format_usd(worst)}"
+    return f"skipping trials saved about {format_usd(estimated)}, at most {format_usd(worst)}"
 
 
 def skipped_findings(state: State) -> tuple[Finding, ...]:
-    """A finding for rankings that names the trials which the sweep skipped because they are not worth running."""
+    """Return a finding for rankings that lists the trials which the sweep skipped as not worth running."""
     if not (sure := state.sure):
         return ()
     factors = dict(state.trials)
     whys = {", ".join(f"{k} {v}" for k, v in factors.get(trial, {}).items()): skip.why for trial, skip in sure.items()}
     shown = "; ".join(f"{who}: {why}" for who, why in list(whys.items())[:5])
     more = f"; and {len(whys) - 5} more" if len(whys) > 5 else ""
-    message = f"The sweep skipped {len(sure)} trials that are not worth running ({shown}{more}); {saving(state)}."
+    message = f"The sweep skipped {len(sure)} trials as not worth their cost ({shown}{more}); {saving(state)}."
     remedy = f"To run them too: vmselect sweep resume {shlex.quote(str(state.folder))} --run-all"
     return (Finding("not-probed", message, remedy, "info"),)
 
 
 def make_result(plan: Plan, state: State, worst_usd: float) -> SweepResult:
-    """The result of a sweep, from the state of its journal."""
+    """Return the result of a sweep, from the state of its journal."""
     missing: dict[str, list[Missing]] = defaultdict(list)
     trials, sure = trials_of(plan, state), state.sure
     for trial in trials:
@@ -137,7 +137,7 @@ def make_result(plan: Plan, state: State, worst_usd: float) -> SweepResult:
 
 
 def status_rows(state: State) -> list[dict[str, Any]]:
-    """A row per trial with its status, attempts, cost and records."""
+    """Return a row per trial with its status, attempts, cost and records."""
     rows = []
     for trial, factors in state.trials:
         attempts = state.attempts.get(trial, [])
@@ -171,7 +171,10 @@ class Proposal:
 
 @dataclass(frozen=True)
 class Cleaned:
-    """An attempt that ``clean`` tried to end, whether it is ``gone``, and why or why not (``detail``)."""
+    """An attempt that ``clean`` tried to end.
+
+    ``gone`` is True if it is proved or accepted that none of its processes is left; ``detail`` states the reason.
+    """
 
     trial: str
     attempt: int
@@ -197,16 +200,18 @@ def sweep(
 ) -> SweepResult:
     """Run the trials of ``plan`` that have no record in ``folder`` yet, and store their records there.
 
-    Trials start after ``confirm`` accepts the cost, or at once with ``yes=True``. The worst-case cost of the whole
-    sweep stays within ``budget_usd``. At the end, or after an error, every started trial and machine is stopped.
+    Trials start after ``confirm`` has returned True for the cost, or at once with ``yes=True``. ``parallel`` trials run
+    at the same time. The worst-case cost of the whole sweep stays within ``budget_usd``. At the end, or after an error,
+    every started trial and machine is stopped.
 
-    With ``stop_when_sure``, trials that improve the choice most per dollar start first, and tied trials are repeated.
-    The sweep stops when no probe is expected to save more than it costs, or when the expected regret (the extra cost of
-    the choice over the best machine) is below ``enough_regret``, a fraction of the cost of the choice (default: 2 %
-    with a ``history``, 5 % without). Trials that have not run are then skipped with a reason. They are compared by the
-    cost of a training of ``epochs`` epochs, by default by the cost of one epoch. ``history`` are records of other
-    trainings, each measured on several types of GPU, which improve predictions. A resumed sweep keeps
-    ``stop_when_sure``, ``epochs`` and ``enough_regret`` unless they are given, but not the history.
+    With ``stop_when_sure=True``, trials that improve the choice of a machine most per dollar start first, and tied
+    trials are repeated. The sweep stops when no trial is expected to save more than it costs, or when the expected
+    regret (the expected extra cost of the chosen machine over the best one) is below ``enough_regret``, a fraction of
+    the cost of the chosen machine (default: 2 % with a ``history``, 5 % without). The remaining trials are then
+    skipped, each with a reason. Machines are compared by the cost of a training of ``epochs`` epochs, by default of one
+    epoch. ``history`` contains records of other trainings, each measured on several types of GPU, which improve
+    predictions. A resumed sweep keeps ``stop_when_sure``, ``epochs`` and ``enough_regret`` unless they are given, but
+    not the history.
 
     >>> plan = Plan("python train.py", factors={"batch_size": [64, 256]}, minutes=2)
     >>> result = sweep(plan, "sweep/", yes=True)  # doctest: +SKIP
@@ -231,7 +236,7 @@ def sweep(
         engine.reconcile(adopt=True)  # repeating what a crash interrupted belongs to the confirmed cost
         to_run = tuple(trial.id for trial in engine.unfinished)
         if engine.runner.rents and budget.limit_usd is None and to_run:
-            raise SweepError("This plan rents machines. Set their maximum cost with budget_usd=.")
+            raise SweepError("This plan rents machines, so it needs a budget. Set the largest cost with budget_usd=.")
         worst_usd = budget.worst_usd(state, to_run)
         proposal = Proposal(
             plan=plan, folder=where, to_run=to_run, trials=engine.trials, prices=dict(budget.prices),
@@ -241,7 +246,7 @@ def sweep(
         )  # fmt: skip
         budget.check(state, to_run)
         if to_run and not agreed and not (confirm is not None and confirm(proposal)):
-            raise SweepError("The cost was not confirmed, so no trial started. Confirm it, or pass yes=True.")
+            raise SweepError("The cost was not confirmed, so no trial was started. Confirm the cost, or pass yes=True.")
         engine.write("session", budget_usd=budget.limit_usd, worst_usd=proposal.worst_usd, parallel=parallel,
                      stop_when_sure=sure, epochs=count, enough_regret=regret, pid=os.getpid(),
                      **this_machine())  # fmt: skip
@@ -267,7 +272,7 @@ def _read_history(history: Iterable[Record]) -> list[Profile]:
 
 
 def resume(folder: str | os.PathLike[str], **options: object) -> SweepResult:
-    """Continue the sweep in ``folder`` with the plan stored there; ``options`` are those of :func:`sweep`."""
+    """Continue the sweep in ``folder`` with the plan that is stored there; see :func:`sweep` for ``options``."""
     where = check_path("folder", folder)
     read_journal(where)
     return sweep(Plan.load(where / PLAN), where, **options)  # type: ignore[arg-type]
@@ -276,7 +281,7 @@ def resume(folder: str | os.PathLike[str], **options: object) -> SweepResult:
 def read_state(folder: str | os.PathLike[str]) -> State:
     """Read the state of the sweep in ``folder`` from its journal, without contacting any machine.
 
-    Damaged lines are left out and listed in ``damaged``.
+    Damaged lines of the journal are left out, and listed in ``damaged`` of the state.
     """
     where = check_path("folder", folder).absolute()
     state = State(where)
@@ -294,10 +299,11 @@ def clean(
     accept: Iterable[str] = (),
     listener: Listener = lambda state, event: None,
 ) -> list[Cleaned]:
-    """End all attempts of the sweep in ``folder`` that may still run; returns for each whether it is gone.
+    """End all attempts of the sweep in ``folder`` that may still run. Return for each whether its end is proved.
 
-    ``accept`` are IDs of trials that you checked yourself: they are noted as ended even if this cannot be proved, such
-    as ``clean("sweep/", accept=["003"])``. Otherwise such a trial occupies its machine and is not repeated.
+    ``accept`` contains the IDs of trials that you have checked yourself: they are recorded as ended even if this cannot
+    be proved, as in ``clean("sweep/", accept=["003"])``. Otherwise no other trial starts on the machine of such a
+    trial, and the trial is not repeated.
     """
     where = check_path("folder", folder).absolute()
     accepted = [check_name("accept", trial) for trial in ([accept] if isinstance(accept, str) else list_items(accept))]
@@ -305,8 +311,8 @@ def clean(
     waiting = sorted({attempt.trial for attempt in state.open_attempts})
     for trial in accepted:
         if trial not in waiting:
-            known = f"Trials that may: {', '.join(waiting)}." if waiting else "No trial of this sweep may."
-            raise ArgumentError(f"Trial {show(trial)} has no attempt that may still run. {known}")
+            known = f"Trials that may still run: {', '.join(waiting)}." if waiting else "All trials have ended."
+            raise ArgumentError(f"Trial {show(trial)} has ended or was never started. {known}")
     if not state.about and not state.attempts:
         return []  # killed before it could start anything
     plan = Plan.load(where / PLAN)
@@ -322,9 +328,9 @@ def clean(
 def opened(
     plan: Plan, folder: Path, *, limit: float | None, catalog: Catalog | None, listener: Listener, changed: bool = False
 ) -> Iterator[Engine]:
-    """An engine that holds the lock of the journal in ``folder``.
+    """Context manager that returns an engine, which holds the lock of the journal in ``folder``.
 
-    Raises if the journal belongs to another plan, unless ``changed`` is True.
+    Raise an error if the journal belongs to another plan, unless ``changed`` is True.
     """
     before = read_state(folder) if has_file(folder / NAME) else State(folder)
     if not changed:
@@ -385,7 +391,7 @@ def opened(
 
 
 def _check_readable(state: State, plan: Plan) -> None:
-    """Raise if the sweep of ``state`` cannot be continued, because its first line is damaged or of a newer version."""
+    """Raise an error if the sweep cannot be continued, because its first line is damaged or of a newer version."""
     if state.about.get("format", FORMAT) > FORMAT:
         raise SweepError(
             f"{state.folder / NAME} was written by a newer version of vmselect. Upgrade: pip install --upgrade vmselect"
@@ -395,12 +401,12 @@ def _check_readable(state: State, plan: Plan) -> None:
     if not planned <= set(state.about.get("prices", ())) if state.about else started:
         raise SweepError(
             f"The first line of {state.folder / NAME} is damaged, so the sweep cannot continue. Stop its trials with "
-            f"`vmselect sweep clean {shlex.quote(str(state.folder))}`, and start it again in another folder."
+            f"`vmselect sweep clean {shlex.quote(str(state.folder))}`, and start the sweep again in another folder."
         )
 
 
 def _discard(folder: Path, made: list[Path]) -> None:
-    """Remove plan and journal of a sweep that started nothing, and the folders ``made`` for it, innermost first."""
+    """Remove plan and journal of a sweep that started no trial, and the folders ``made`` for it, innermost first."""
     for file in (folder / PLAN, folder / NAME):
         file.unlink(missing_ok=True)
     with suppress(OSError):  # somebody put a file there

@@ -1,8 +1,9 @@
-"""Sequential sweeps: which trial to run next, which are not worth running, and which are tied.
+"""Sequential sweeps: decides which trial to run next, which trials to skip, and which tied trials to repeat.
 
-Trials are compared if all factors that do not determine their location are equal. They are compared by cost (by time
-if none has a price) of a training of ``epochs`` epochs, or of one epoch of a long training. Machines that were not
-measured yet are predicted, and the rule is that of :mod:`vmselect.ranking.next_probe`.
+Trials form a group if they do the same work: they differ only in factors that determine where they run. The trials of a
+group are compared by the cost (or the time, if none has a price) of a training of ``epochs`` epochs, or else of one
+epoch of a long training. The times of machines that were not measured yet are predicted. The order follows
+:mod:`vmselect.ranking.next_probe`. A "setting" is one combination of factors, whatever the repetition.
 """
 
 from __future__ import annotations
@@ -48,10 +49,10 @@ HARDWARE = ("machine", "instance_type", "nodes")
 """Factors that determine the time of a trial; region and market determine only its price."""
 
 MAX_ADDED = 3
-"""Maximum number of repetitions that are added to a combination of factors of the plan."""
+"""Largest number of repetitions that are added for a combination of factors."""
 
 ANYWAY, PREDICTED, REPEATED = range(3)
-"""Order of trials: those that cannot be predicted, those that are predicted, and further trials of a machine."""
+"""Order of trials: first those whose time cannot be predicted, then predicted ones, then repetitions."""
 
 
 @dataclass(frozen=True)
@@ -70,15 +71,18 @@ class Comparison:
         return int(self.ranking.assessment.order[0][0])
 
     def chance(self, at: int) -> float:
-        """Probability that the setting at this position is the best one."""
+        """Return the probability that the setting at the position ``at`` is the best one."""
         return float(self.ranking.assessment.chance[at, 0])
 
     def is_measured(self, at: int) -> bool:
-        """Whether the machine of the setting at this position was measured."""
+        """Return whether the machine of the setting at the position ``at`` was measured."""
         return self.ranking.candidates.of(at).basis == "measured"
 
     def find_tie(self) -> tuple[int, ...]:
-        """The best setting and its most probable rival, if the 90 % set contains one on another machine."""
+        """Return the positions of the best setting and of its most probable rival on another machine.
+
+        Return an empty tuple if no setting on another machine is tied with the best one.
+        """
         machine, tied = self.ranking.candidates.machine_estimate, self.ranking.assessment.tied[:, 0]
         rivals = [int(at) for at in np.flatnonzero(tied) if machine[at] != machine[self.best]]
         return (self.best, max(rivals, key=self.chance)) if rivals else ()
@@ -88,9 +92,9 @@ class Comparison:
 class Sequential:
     """Orders the trials of one sweep and selects trials to skip, based on the records so far.
 
-    ``history`` are records of other trainings, which improve the predictions. Trials are skipped when the expected
-    regret of the choice, relative to its cost or time, is below ``enough_regret`` (default: 2 % with a history, 5 %
-    without).
+    ``history`` contains records of other trainings, which improve the predictions. Trials are skipped when the expected
+    regret (the expected extra cost or time of the chosen machine over the best one, as a fraction) is below
+    ``enough_regret`` (default: 2 % with a history, 5 % without).
     """
 
     catalog: Catalog
@@ -107,7 +111,7 @@ class Sequential:
     def arrange(
         self, queue: Sequence[Trial], trials: Iterable[Trial], state: State
     ) -> tuple[list[Trial], list[tuple[Trial, str]]]:
-        """The trials of ``queue`` to run, in order; and those to skip, each with the reason."""
+        """Return the trials of ``queue`` to run, in order, and the trials to skip, each with the reason."""
         waiting = self._groups(queue)
         ordered: list[tuple[Order, Trial]] = []
         skipped: list[tuple[Trial, str]] = []
@@ -120,7 +124,7 @@ class Sequential:
         return [trial for _, trial in ordered], skipped
 
     def to_repeat(self, trials: Iterable[Trial], state: State) -> list[tuple[Trial, str]]:
-        """Trials to repeat, with the reason: the two most probable settings of a group, if they are tied."""
+        """Return the trials to repeat, each with the reason: the two most probable settings of a group if tied."""
         wanted = []
         for work, settings in self._groups(trials).items():
             found = self._compare(work, settings, (), state)
@@ -133,13 +137,13 @@ class Sequential:
             for several in mine:
                 added = sum(trial.id in state.added for trial in several)
                 if len(several) == fewest and added < MAX_ADDED:
-                    wanted.append((several[0], f"tied, by the probability of being the best: {chances}"))
+                    wanted.append((several[0], f"these are tied, with the probability of being the best: {chances}"))
         return wanted
 
     def _decide(
         self, work: Key, settings: Mapping[Key, Sequence[Trial]], waiting: Mapping[Key, Sequence[Trial]], state: State
     ) -> tuple[list[tuple[Order, Trial]], list[tuple[Trial, str]]]:
-        """The waiting trials of a group with their order, and those to skip with the reason."""
+        """Return the waiting trials of a group with their order, and the trials to skip with the reason."""
         running = {
             setting
             for setting, several in settings.items()
@@ -179,19 +183,19 @@ class Sequential:
         return kept, skipped
 
     def _is_enough(self, found: Comparison, probes: Collection[PossibleProbe]) -> bool:
-        """Whether the regret of the choice is small enough, or no probe saves more than it costs."""
+        """Return whether the expected regret of the chosen machine is small enough, or no probe is worth its cost."""
         if relative_regret(found.ranking) < found.ranking.settings.enough_regret:
             return True
         return bool(self.epochs and found.is_priced and probes and not any(one.is_worthwhile for one in probes))
 
     def _explain(self, found: Comparison, at: int, probes: Mapping[int, PossibleProbe]) -> str:
-        """Why the trials of the setting at this position are skipped."""
-        chance = f"it is the best with a probability of {format_chance(found.chance(at))}"
+        """Return a text that explains why the trials of the setting at the position ``at`` are skipped."""
+        chance = f"this setting is the best with a probability of {format_chance(found.chance(at))}"
         regret, limit = relative_regret(found.ranking), found.ranking.settings.enough_regret
         if regret >= limit:
             probe = probes.get(at) or max(probes.values(), key=lambda one: one.saving_usd)
-            named = f"the probe that saves most ({found.names[probe.candidate]})"
-            whose = "its probe" if probe.candidate == at else named
+            named = f"even the most useful probe ({found.names[probe.candidate]})"
+            whose = "probing it" if probe.candidate == at else named
             costs = f"costs about {format_usd(probe.cost_usd)}"
             return f"{chance}; {whose} {costs} and saves {format_usd(probe.saving_usd)} of the training on average"
         (amount,) = found.ranking.expected_regret.values()
@@ -199,14 +203,14 @@ class Sequential:
         more = (format_usd(value) if found.is_priced else format_seconds(value)) + ("" if self.epochs else " an epoch")
         verb = "costs" if found.is_priced else "takes"
         return (
-            f"{chance}; {found.names[found.best]} {verb} {more} ({regret:.2%}) more than the best one on average, "
-            f"below the limit of {100 * limit:.3g}%"
+            f"{chance}; {found.names[found.best]}, the present choice, {verb} on average {more} ({regret:.2%}) more "
+            f"than the best setting, which is below the limit of {100 * limit:.3g}%"
         )
 
     def _compare(
         self, work: Key, settings: Mapping[Key, Sequence[Trial]], pending: Collection[Key], state: State
     ) -> Comparison | None:
-        """Rank the measured settings of a group, and those of ``pending`` that can be predicted; None if none can."""
+        """Rank the measured settings of a group, and those of ``pending`` that can be predicted; None without any."""
         files = tuple(sorted(file for several in state.records.values() for file in several))
         cached, key = (work, bool(pending)), (files, tuple(pending))
         if cached not in self._compared or self._compared[cached][0] != key:
@@ -250,7 +254,7 @@ class Sequential:
         return Comparison(Ranking(candidates, rules), position, names, count, is_priced)
 
     def _measure(self, settings: Mapping[Key, Sequence[Trial]], state: State) -> dict[Key, MachineEstimate]:
-        """Estimates of the measured machines of a group; none if their times cannot be compared."""
+        """Return estimates of the measured machines of a group; an empty dict if their times cannot be compared."""
         files: dict[Key, list[str]] = {}
         trials: dict[Key, Trial] = {}
         for several in settings.values():
@@ -284,9 +288,9 @@ class Sequential:
     def _predict(
         self, measured: Mapping[Key, MachineEstimate], trials: Iterable[Trial], rules: Settings, state: State
     ) -> dict[Key, MachineEstimate]:
-        """Estimates of the machines of ``trials`` that were not measured and can be predicted.
+        """Predict estimates of the machines of ``trials`` that were not measured.
 
-        A prediction is for one GPU, so trials on several GPUs or nodes, or on some cores of a machine, have none.
+        Predictions exist for one GPU only: trials on several GPUs or nodes, or on some cores of a machine, have none.
         """
         wanted: dict[Key, Machine] = {}
         for trial in trials:
@@ -302,7 +306,7 @@ class Sequential:
         return {machine: result for machine, result in pairs if isinstance(result, MachineEstimate)}
 
     def _learned(self, state: State) -> list[Point]:
-        """What the history and all records of the sweep say about the speed of GPUs."""
+        """Return the speeds of GPUs that the history and all records of the sweep contain, for predictions."""
         files = {file for several in state.records.values() for file in several}
         if self._points[0] != files:
             mine = [profile for file in sorted(files) for profile in self._profiles(file)]
@@ -328,12 +332,15 @@ class Sequential:
         return MachineTypes(self.catalog)
 
     def _sold(self, trial: Trial) -> Machine | None:
-        """The machine type of a trial; None if the catalog has none, or different ones of two clouds."""
+        """Return the machine type of a trial from the catalog; None if it is unknown, or differs between two clouds."""
         known = self._types.by_name.get(trial.instance_type or "", ())
         return known[0] if len({(one.gpu_model, one.gpu_count) for one in known}) == 1 else None
 
     def _prior(self, trial: Trial) -> float:
-        """USD per hour and published TFLOPS, the order before anything was measured; infinite if not published."""
+        """Return the USD per hour and TFLOPS of a trial's machine, by which trials are ordered before any measurement.
+
+        Return infinity if the TFLOPS of its GPU are not published.
+        """
         sold = self._sold(trial)
         figures = figures_of(sold.gpu_model) if sold and sold.gpu_count > 0 else None
         if sold is None or figures is None:
@@ -349,28 +356,28 @@ class Sequential:
 
 
 def _paid_seconds(settings: Mapping[Key, Sequence[Trial]], state: State) -> float | None:
-    """Median paid time of the trials of a group with a record; None if none has ended."""
+    """Return the median paid seconds of the trials of a group with a record; None if there is no such trial."""
     ended = [trial.id for several in settings.values() for trial in several if state.records.get(trial.id)]
     paid = [one.seconds for trial in ended for one in state.attempts.get(trial, ()) if one.seconds is not None]
     return statistics.median(paid) if paid else None
 
 
 def work_of(trial: Trial) -> Key:
-    """Factors of the trial that do not determine its location."""
+    """Return the factors of ``trial`` that determine its work, and not where it runs."""
     return tuple((name, level) for name, level in trial.factors.items() if name not in LOCATION)
 
 
 def hardware_of(trial: Trial) -> Key:
-    """Factors of the trial that determine its machine."""
+    """Return the factors of ``trial`` that determine its machine."""
     return tuple((name, level) for name, level in trial.factors.items() if name in HARDWARE)
 
 
 def setting_of(trial: Trial) -> Key:
-    """All factors of the trial; equal for its repetitions."""
+    """Return all factors of ``trial``, which are equal for its repetitions."""
     return tuple(trial.factors.items())
 
 
 def location_of(trial: Trial) -> str:
-    """Location of the trial as text, for messages."""
+    """Return a text for messages that describes where ``trial`` runs."""
     levels = [str(trial.factors[name]) for name in LOCATION if name in trial.factors]  # nodes last
     return " ".join([*levels, "nodes"] if "nodes" in trial.factors else levels) or "this machine"

@@ -14,7 +14,7 @@ from vmselect.sweeps.runners.ssh import SshRunner
 
 
 def make_runner(plan: Plan, sweep_id: str, folder: Path, locations: Mapping[str, str]) -> Runner:
-    """Make the runner that ``plan`` names; SkyPilot rents in the clouds and regions ``locations``."""
+    """Return the runner of ``plan``. ``locations`` contains the clouds and regions in which SkyPilot rents machines."""
     if plan.runner == "ssh":
         return SshRunner(sweep_id, folder, {machine.python for machine in plan.machines.values()})
     if plan.runner == "slurm":

@@ -1,4 +1,4 @@
-"""Runner of trials as processes on this machine, each under a supervisor, optionally pinned to CPU cores."""
+"""Runs trials as processes on this machine, each under a supervisor and optionally pinned to CPU cores."""
 
 from __future__ import annotations
 
@@ -41,39 +41,41 @@ class LocalRunner(ConnectedRunner):
     close_seconds = 60.0
 
     def check(self, trials: Sequence[Trial]) -> None:
-        """Raise if the program of a trial is not installed, or if a trial needs more CPU cores than are available."""
+        """Raise an error if the program of a trial is not installed, or if a trial needs more CPU cores than exist."""
         there = len(available_cores())
         for trial in trials:
             program = trial.arguments[0]
             if shutil.which(program) is None:
-                raise PlanError(f"The program {program} is not installed here. Install it, or write its path.")
+                raise PlanError(
+                    f"The program {program} is not installed on this machine. Install it, or write its complete path."
+                )
             wanted = (trial.machine.cores or 0) * trial.nodes
             if wanted > there:
                 raise PlanError(
-                    f"Trial {trial.id} ({trial.machine.name}) needs {wanted} CPU cores, and vmselect may use {there}. "
+                    f"Trial {trial.id} ({trial.machine.name}) needs {wanted} CPU cores, but vmselect may use {there}. "
                     "Lower 'cores' of the machine, or the factor 'nodes'."
                 )
 
     def has_room(self, trial: Trial) -> bool:
-        """Whether enough CPU cores are free; trials of machines without ``cores`` need none."""
+        """Return whether enough CPU cores are free for ``trial``. Trials of machines without ``cores`` need none."""
         return (trial.machine.cores or 0) * trial.nodes <= len(self._free_cores())
 
     def announce(self, job: Job) -> Handle:
-        """Reserve CPU cores for the trial; its handle has the token of its processes, its folder and the cores."""
+        """Reserve CPU cores for a trial. Return a handle with its token, folder and cores."""
         wanted, free = job.trial.machine.cores or 0, self._free_cores()
         cores = [free[i * wanted : (i + 1) * wanted] for i in range(job.trial.nodes)] if wanted else []
         self.reserved[job.token] = [core for several in cores for core in several]
         return {"runner": "local", "token": job.token, "folder": str(job.folder), "cores": cores, **this_machine()}
 
     def start(self, job: Job, handle: Handle) -> Handle:
-        """Start the trial under a supervisor and wait until the supervisor reports that it runs."""
+        """Start a trial under a supervisor, and wait until the supervisor reports that the trial runs."""
         trial = job.trial
         try:
             ports = free_ports(2 * trial.nodes)
         except OSError as cannot:
             raise SweepError(
-                f"Trial {trial.id} needs {2 * trial.nodes} free ports of this machine, and they could not be opened "
-                f"({cannot}). Close programs that hold many ports or files, then resume."
+                f"Trial {trial.id} needs {2 * trial.nodes} free ports on this machine, which could not be opened "
+                f"({cannot}). Close programs that use many ports or files, then resume the sweep."
             ) from cannot
         addresses = [
             {"host": "127.0.0.1", "boot": "here", "ports": ports[2 * i : 2 * i + 2]} for i in range(trial.nodes)
@@ -86,10 +88,10 @@ class LocalRunner(ConnectedRunner):
         return {"pids": started.get("started", []), "pipes": started.get("pipes", [])}
 
     def watch(self, handle: Handle) -> Seen:
-        """State of the trial. It has ended when it is proved that no process of it is left."""
+        """Return the state of a trial. It has ended when it is proved that none of its processes is left."""
         token = handle["token"]
         if token not in self.connections:
-            return Seen("lost", error="another vmselect process started it")
+            return Seen("lost", error="another vmselect process started the trial")
         outcome = self.connections[token][0].outcome()
         if outcome is None:
             return Seen("running")
@@ -99,10 +101,10 @@ class LocalRunner(ConnectedRunner):
         return seen_from(outcome or {"why": "guard"}, problem)
 
     def stop(self, handle: Handle) -> str:
-        """End all processes of the trial; returns the problem, or ""."""
+        """End all processes of a trial. Return "", or the reason why its end could not be proved."""
         here = this_machine()
         if handle["host"] != here["host"]:
-            return f"it was started on {handle['host']}: run vmselect sweep clean there, not on {here['host']}"
+            return f"the trial was started on {handle['host']}: run vmselect sweep clean there, not on {here['host']}"
         if handle["boot"] and here["boot"] and handle["boot"] != here["boot"]:
             return ""  # the machine has restarted since
         token = handle["token"]
@@ -122,13 +124,13 @@ class LocalRunner(ConnectedRunner):
 
 
 def available_cores() -> list[int]:
-    """IDs of the CPU cores that this process may use, in ascending order."""
+    """Return the IDs of the CPU cores that this process may use, in ascending order."""
     if hasattr(os, "sched_getaffinity"):
         return sorted(os.sched_getaffinity(0))
     return list(range(os.cpu_count() or 1))
 
 
 def limit_threads(trial: Trial) -> dict[str, str]:
-    """Environment variables that limit the threads of libraries to ``threads`` or ``cores`` of the machine, if set."""
+    """Return environment variables that limit the threads of libraries to ``threads`` or ``cores`` of the machine."""
     threads = trial.machine.threads or trial.machine.cores
     return dict.fromkeys(THREAD_VARIABLES, str(threads)) if threads else {}

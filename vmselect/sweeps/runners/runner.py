@@ -1,4 +1,4 @@
-"""Interface and common code of all runners: connections to supervisors, their requests and their outcomes."""
+"""Interface and common code of all runners: connections to supervisors, requests to them and their outcomes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from vmselect.sweeps.runners import supervisor as supervisor
 from vmselect.sweeps.runners.supervisor import worker_folder
 
 Handle = dict[str, Any]
-"""Stored reference to a started trial, by which any process can find it. It is in the journal, without secrets."""
+"""Reference to a started trial, by which any process can find the trial. It is stored in the journal and contains no
+secrets."""
 
 SUPERVISOR = Path(supervisor.__file__)
 
@@ -36,7 +37,7 @@ class Job:
     folder: Path
     """Local folder for records, output and status of the attempt."""
     work: Path
-    """Folder in which the sweep was started."""
+    """Local folder in which the sweep was started, and in which commands run."""
     cap_seconds: float
 
 
@@ -53,40 +54,40 @@ class Seen:
 
 
 class Runner(Protocol):
-    """Starts, watches, fetches and stops trials. A failed start raises :class:`vmselect.errors.SweepError`."""
+    """Starts, watches and stops trials, and fetches their records. Errors are :class:`vmselect.errors.SweepError`."""
 
     rents: bool = False
     """Whether the runner rents machines, so that a budget is required."""
     survives: bool = False
-    """Whether a trial continues when vmselect exits, so that a resumed sweep can watch it."""
+    """Whether a trial continues when vmselect exits, so that a resumed sweep can watch it again."""
     queues: bool = False
     """Whether a started trial may wait in a queue before it runs, at no cost."""
     poll_seconds: float = 1.0
     """Seconds between two calls of :meth:`watch`."""
 
     def check(self, trials: Sequence[Trial]) -> None:
-        """Raise if one of ``trials`` cannot run; called before the first trial starts."""
+        """Raise an error if one of ``trials`` cannot run. Called before the first trial starts."""
         return
 
     def has_room(self, trial: Trial) -> bool:
-        """Whether the resources of the trial are free, so that it can start now."""
+        """Return whether the machine or CPU cores for ``trial`` are free, so that it can start now."""
         return True
 
     def announce(self, job: Job) -> Handle:
-        """Reserve the resources of a trial before it starts, and return its handle; called by one thread."""
+        """Reserve the machine or CPU cores of a trial before it starts, and return its handle. Called by one thread."""
 
     def start(self, job: Job, handle: Handle) -> Handle:
-        """Start the trial; returns additions to its handle."""
+        """Start a trial. Return fields to add to its handle."""
 
     def watch(self, handle: Handle) -> Seen:
-        """Current state of the trial."""
+        """Return the current state of a trial."""
 
     def fetch(self, handle: Handle, into: Path, *, seconds: float) -> None:
-        """Copy the folder of the trial to ``into`` within ``seconds``; can be repeated after a failure."""
+        """Copy the folder of a trial to ``into`` within ``seconds``. After a failure, it can be called again."""
         return
 
     def stop(self, handle: Handle) -> str:
-        """End the trial and free its resources; returns "" if it is proved that nothing runs, else the problem."""
+        """End a trial and free its machine or CPU cores. Return "", or the reason why its end could not be proved."""
 
     def close(self) -> None:
         """Close the connections and files of the runner."""
@@ -97,7 +98,7 @@ class ConnectedRunner(Runner):
     """Watches trials over connections to their supervisors, and reserves their CPU cores or hosts until they end."""
 
     close_seconds = 3.0
-    """Time limit for a supervisor to exit after its connection was closed."""
+    """Longest wait, in seconds, for a supervisor to exit after its connection was closed."""
 
     def __init__(self) -> None:
         self.connections: dict[str, list[Connection]] = {}
@@ -109,14 +110,14 @@ class ConnectedRunner(Runner):
         return {one for several in list(self.reserved.values()) for one in several}
 
     def disconnect(self, token: str, *, gone: bool = False) -> None:
-        """Close the connections of a trial; if the trial is ``gone``, free its CPU cores or hosts."""
+        """Close the connections of a trial. With ``gone=True``, free its CPU cores or hosts."""
         for connection in self.connections.pop(token, []):
             connection.close(seconds=self.close_seconds)
         if gone:
             self.reserved.pop(token, None)
 
     def reported_end(self, token: str) -> bool:
-        """Whether all supervisors of a trial reported over their connections that none of its processes is left."""
+        """Return whether all supervisors of a trial have reported that none of its processes is left."""
         outcomes = [connection.outcome() for connection in self.connections.get(token, [])]
         return bool(outcomes) and all(outcome and not outcome.get("left") for outcome in outcomes)
 
@@ -140,18 +141,20 @@ class Connection:
         try:
             self._send(json.dumps(request).encode() + b"\n")
         except OSError as cut:
-            raise SweepError(f"The connection to a supervisor was cut ({cut}). Check the host, then resume.") from cut
+            raise SweepError(
+                f"The connection to a supervisor was cut ({cut}). Check the host, then resume the sweep."
+            ) from cut
         finally:
             for thread in self._threads:
                 thread.start()
 
     def wait_started(self) -> dict[str, Any]:
-        """Wait for the message ``started`` of the supervisor: process IDs and output pipes of the trial."""
+        """Wait for the supervisor's message ``started``. Return it: process IDs and output pipes of the trial."""
         self._answered.wait(START_SECONDS)
         return self._started
 
     def outcome(self) -> dict[str, Any] | None:
-        """Outcome of the trial; None while it runs, empty if the connection ended without an outcome."""
+        """Return the outcome of the trial; None while it runs, empty if the connection ended without an outcome."""
         if self._process.poll() is None and not self._outcome:
             return None
         self._threads[0].join(timeout=5.0)
@@ -164,7 +167,7 @@ class Connection:
             self._process.wait(timeout=STOP_SECONDS)
 
     def close(self, *, seconds: float) -> None:
-        """Close the connection, which ends the trial; kill the process of the connection after ``seconds``."""
+        """Close the connection, which ends the trial. After ``seconds``, kill the process of the connection."""
         self._closed.set()
         with suppress(OSError):
             self._process.stdin.close()  # type: ignore[union-attr]
@@ -209,7 +212,10 @@ def make_request(
     workers: Sequence[Mapping[str, str]] = ({},),
     **more: Any,
 ) -> dict[str, Any]:
-    """The request to a supervisor to run the workers of one host; ``folder`` and ``work`` are paths on that host."""
+    """Return the request to a supervisor to run the ``workers`` of one host.
+
+    ``folder`` and ``work`` are paths on that host. ``workers`` contains the environment variables of each worker.
+    """
     made: list[dict[str, Any]] = []
     for index, own in enumerate(workers):
         rank = int(own.get("RANK", index))
@@ -225,44 +231,44 @@ def make_request(
 
 
 def make_request_file(job: Job, folder: str, work: str, **more: Any) -> str:
-    """Content of ``request.json``, which the supervisors of all nodes read; each supervisor runs one worker."""
+    """Return the content of ``request.json``, which the supervisors of all nodes read. Each of them runs one worker."""
     if job.trial.nodes > 1:
         more["nodes"] = job.trial.nodes
     return json.dumps(make_request(job, folder, work, **more))
 
 
 def this_machine() -> dict[str, str]:
-    """Name and boot ID of this machine; process IDs in a journal are valid only on this machine and boot."""
+    """Return name and boot ID of this machine. Process IDs in a journal are valid only if both are equal."""
     return {"host": platform.node(), "boot": supervisor.BOOT}
 
 
 def make_handle(runner: str, job: Job, **more: Any) -> Handle:
-    """Make the handle of a trial that has a supervisor on each of its nodes."""
+    """Return the handle of a trial that has a supervisor on each of its nodes."""
     return {"runner": runner, "token": job.token, "guards": job.trial.nodes, **more}
 
 
 def identifiers_of(handle: Handle) -> list[str]:
-    """Token and, once it has started, output pipes by which the processes of a trial are found on their host."""
+    """Return the token and the output pipes of a trial, by which its processes are found on their host."""
     return [str(handle["token"]), *map(str, handle.get("pipes", ()))]
 
 
 def end_command(python: str, folder: str | Path, identifiers: Sequence[str]) -> list[str]:
-    """Arguments that end a trial on its host: ``python`` reads the program from its standard input.
+    """Return the command that ends a trial on its host. The supervisor's source must be its standard input.
 
-    The host may no longer have the supervisor, or may have that of an earlier version.
+    The host may have no supervisor any more, or that of an earlier version.
     """
     return [python, "-I", "-", "end", str(folder), *identifiers]
 
 
 def why_unproved(answer: Any) -> str:
-    """Why the end of a trial is not proved by the ``answer`` of :func:`supervisor.end_trial`, or ""."""
+    """Return the reason why ``answer``, of :func:`supervisor.end_trial`, does not prove the end of a trial, or ""."""
     if left := answer["left"]:
         return f"the processes {', '.join(map(str, left))} could not be ended"
     return str(answer["unproved"])
 
 
 def count_supervisors(handle: Handle) -> int:
-    """Number of supervisors of a trial, one per host."""
+    """Return the number of supervisors of a trial, one per host."""
     return int(handle.get("guards", 1))
 
 
@@ -276,28 +282,33 @@ def run_program(
     fine: Sequence[int] = (0,),
     seconds: float,
 ) -> str:
-    """Run a program with a time limit and return its output; ``label`` is its name in errors."""
+    """Run a program with a time limit of ``seconds`` and return its output.
+
+    ``label`` is its name in error messages, and ``fine`` contains the exit codes that mean success.
+    """
     source: dict[str, Any] = {"stdin": stdin} if stdin else {"input": text.encode()}
     try:
         done = subprocess.run(command, **source, stdout=stdout or subprocess.PIPE, stderr=subprocess.PIPE,
                               timeout=max(0.0, seconds), check=False)  # fmt: skip
     except (OSError, subprocess.TimeoutExpired) as cannot:
-        raise SweepError(f"{label} failed or timed out ({type(cannot).__name__}). Check the connection.") from cannot
+        raise SweepError(
+            f"`{label}` failed or did not end in time ({type(cannot).__name__}). Check the connection."
+        ) from cannot
     if done.returncode not in fine:
         lines = done.stderr.decode(errors="replace").split("\n")
         problem = next((line for line in reversed(lines) if line.strip()), f"exit code {done.returncode}")
-        raise SweepError(f"{label} failed: {problem.strip()[:200]}. Run `{label}` in a shell to check it.")
+        raise SweepError(f"`{label}` failed: {problem.strip()[:200]}. Run `{label}` in a shell to see the problem.")
     return "" if stdout else done.stdout.decode(errors="replace")
 
 
 def read_json(text: str) -> Any:
-    """JSON value in the last line of a program's output; a host may print a greeting before that line."""
+    """Return the JSON value in the last line of a program's output. A host may print a greeting before that line."""
     lines = [line for line in text.splitlines() if line.strip()]
     return json.loads(lines[-1]) if lines else None
 
 
 def read_status(folder: Path, supervisors: int = 1) -> dict[str, Any]:
-    """Merge the status files of a trial's supervisors in ``folder``; empty if they wrote none."""
+    """Read and merge the status files of a trial's supervisors in ``folder``; empty if there are none."""
     statuses: list[dict[str, Any]] = []
     for rank in range(supervisors):
         try:
@@ -309,7 +320,7 @@ def read_status(folder: Path, supervisors: int = 1) -> dict[str, Any]:
 
 
 def merge_outcomes(several: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Merge the outcomes of a trial's supervisors, of which the first is that of the chief.
+    """Merge the outcomes of a trial's supervisors. The first outcome is that of the chief.
 
     A trial has ended when all workers have ended. It has succeeded when all workers have succeeded.
     """
@@ -329,7 +340,7 @@ def merge_outcomes(several: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 def seen_from(outcome: Mapping[str, Any], problem: str = "") -> Seen:
-    """State of a trial with this outcome; ``problem`` is why its end is not proved."""
+    """Return the state of a trial with this outcome. ``problem`` is the reason why its end is not proved, or ""."""
     code = outcome.get("exit")
     return Seen("lost" if problem else "ended", exit=code if isinstance(code, int) else None,
                 why=str(outcome.get("why", "")), error=str(outcome.get("error", "")))  # fmt: skip

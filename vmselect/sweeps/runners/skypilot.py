@@ -1,4 +1,4 @@
-"""Runner of trials on machines rented with SkyPilot; estimates, prices and plans in SkyPilot's formats.
+"""Runs trials on machines that SkyPilot rents, and converts estimates, prices and plans to SkyPilot's formats.
 
 The runner rents a cluster for each trial, and terminates it after the trial.
 """
@@ -39,16 +39,16 @@ if TYPE_CHECKING:
     from vmselect.catalog import Catalog
 
 DOWN_SECONDS = 120.0
-"""Part of a trial's time limit that is reserved for terminating its machines."""
+"""Seconds of a trial's time limit that are reserved for terminating its machines."""
 
 GONE_SECONDS = 900.0
 IDLE_MINUTES = 1
 CALL_SECONDS = 60.0
 MAX_UNANSWERED = 5
-"""Number of failed calls in a row after which a trial is lost."""
+"""Number of failed calls of SkyPilot in a row after which a trial is treated as lost."""
 
 PORTS = (29500, 29501)
-"""Ports for the workers; on a rented machine no other program uses them."""
+"""Ports over which the workers communicate. On a rented machine no other program uses them."""
 
 COLUMNS = ("InstanceType", "AcceleratorName", "AcceleratorCount", "vCPUs", "MemoryGiB", "GpuInfo", "Price", "SpotPrice",
            "Region", "AvailabilityZone")  # fmt: skip
@@ -56,7 +56,7 @@ COLUMNS = ("InstanceType", "AcceleratorName", "AcceleratorCount", "vCPUs", "Memo
 
 DIRECTIONS = {"northeast": "ne", "northwest": "nw", "southeast": "se", "southwest": "sw"}
 MAX_ZONES = 6
-"""Maximum number of zones in a region of AWS, that of us-east-1."""
+"""Largest number of zones in a region of AWS, which us-east-1 has."""
 
 
 class SkyPilotRunner(Runner):
@@ -71,13 +71,13 @@ class SkyPilotRunner(Runner):
         self._unanswered: dict[str, int] = {}
 
     def check(self, trials: Sequence[Trial]) -> None:
-        """Raise if SkyPilot does not accept the machines of a trial."""
+        """Raise an error if SkyPilot does not accept the machines of a trial."""
         sky = load_sky()
         for trial in trials:
             make_resources(sky, trial, self._locations.get(trial.offer, ""))
 
     def announce(self, job: Job) -> Handle:
-        """Make the handle with the name of the cluster, before the cluster is launched."""
+        """Return the handle of a trial with the name of its cluster, before the cluster is launched."""
         short = re.sub(r"[^a-z0-9-]", "-", job.token.lower())
         return make_handle("skypilot", job, cluster=short, far=f"/tmp/{short}")
 
@@ -105,7 +105,7 @@ class SkyPilotRunner(Runner):
         return {"job": number}
 
     def watch(self, handle: Handle) -> Seen:
-        """State of the trial: running until SkyPilot reports the end of its job."""
+        """Return the state of a trial. It is "running" until SkyPilot reports the end of its job."""
         sky, name = load_sky(), handle["cluster"]
         numbers = [handle["job"]] if "job" in handle else None
         try:
@@ -113,7 +113,7 @@ class SkyPilotRunner(Runner):
         except SweepError as cannot:
             with suppress(SweepError):
                 if isinstance(cannot, NoClusterError) and not cluster_exists(sky, name):
-                    terminated = "its machine was terminated at an unknown time; its cost is an estimate"
+                    terminated = "the rented machine was terminated at an unknown time, so the cost is an estimate"
                     return Seen("gone", why="cut", error=terminated)
             self._unanswered[name] = self._unanswered.get(name, 0) + 1
             lost = self._unanswered[name] >= MAX_UNANSWERED
@@ -127,7 +127,7 @@ class SkyPilotRunner(Runner):
         return Seen("ended", exit=0 if good else None, why="worker" if worker else "exit")
 
     def fetch(self, handle: Handle, into: Path, *, seconds: float) -> None:
-        """End the trial's processes and copy its folder, over the ssh hosts that SkyPilot configures."""
+        """End the processes of a trial and copy its folder to ``into``, over the ssh hosts that SkyPilot configures."""
         name = handle["cluster"]
         hosts = [name, *(f"{name}-worker{rank}" for rank in range(1, count_supervisors(handle)))]
         until = time.monotonic() + seconds
@@ -137,7 +137,10 @@ class SkyPilotRunner(Runner):
         fetch_all(hosts, handle["far"], into, seconds=until - time.monotonic())
 
     def stop(self, handle: Handle) -> str:
-        """Terminate the cluster and wait until SkyPilot no longer lists it; returns the problem, or ""."""
+        """Terminate the cluster of a trial and wait until SkyPilot no longer lists it.
+
+        Return "", or the reason why its end could not be proved.
+        """
         sky, name, problem = load_sky(), handle["cluster"], ""
         until = time.monotonic() + GONE_SECONDS
         while time.monotonic() < until:
@@ -150,15 +153,15 @@ class SkyPilotRunner(Runner):
             try:
                 if not cluster_exists(sky, name):
                     return ""
-                problem = problem or f"{name} still exists"
+                problem = problem or f"the cluster {name} still exists"
             except SweepError as cannot:
-                problem = f"its status is unknown: {cannot}"
+                problem = f"the status of the cluster is unknown: {cannot}"
             time.sleep(self.poll_seconds)
-        return f"{problem}; check with `sky status --refresh` and in the cloud's console that it is terminated"
+        return f"{problem}; check with `sky status --refresh` and in the cloud's console that {name} is terminated"
 
 
 def load_sky() -> Any:
-    """Import SkyPilot, which takes seconds, with its telemetry off unless the user turned it on."""
+    """Import and return SkyPilot, which takes seconds. Its telemetry is turned off, unless the user turned it on."""
     for name in ("SKYPILOT_DISABLE_USAGE_COLLECTION", "DO_NOT_TRACK"):
         os.environ.setdefault(name, "1")
     return require("sky", extra="skypilot", needed_by="The runner skypilot")
@@ -169,7 +172,7 @@ class NoClusterError(SweepError):
 
 
 def call(act: Callable[[], Any], *, seconds: float = CALL_SECONDS) -> Any:
-    """Call a function of SkyPilot with a time limit; its errors become :class:`SweepError`."""
+    """Call ``act``, which calls SkyPilot, with a time limit of ``seconds``. Its errors become :class:`SweepError`."""
     answers: queue.SimpleQueue[tuple[Any, BaseException | None]] = queue.SimpleQueue()
 
     def run() -> None:
@@ -191,12 +194,12 @@ def call(act: Callable[[], Any], *, seconds: float = CALL_SECONDS) -> Any:
 
 
 def cluster_exists(sky: Any, name: str) -> bool:
-    """Whether the cluster ``name`` exists, as the cloud reports it."""
+    """Ask the cloud whether the cluster ``name`` exists."""
     return bool(call(lambda: sky.get(sky.status(cluster_names=[name], refresh=sky.StatusRefreshMode.FORCE))))
 
 
 def make_resources(sky: Any, trial: Trial, location: str = "") -> Any:
-    """SkyPilot's resources for a trial: its instance type, in the cloud and region ``location`` of its price."""
+    """Return ``sky.Resources`` for a trial: its instance type, in the cloud and region ``location``."""
     try:
         return call(lambda: sky.Resources(**resources_of(trial, location)))
     except SweepError as wrong:
@@ -204,7 +207,7 @@ def make_resources(sky: Any, trial: Trial, location: str = "") -> Any:
 
 
 def resources_of(trial: Trial, location: str = "") -> dict[str, Any]:
-    """Fields of SkyPilot's resources for a trial; ``location`` is the cloud and region of its price."""
+    """Return the arguments of ``sky.Resources`` for a trial. ``location`` is the cloud and region of its price."""
     fields: dict[str, Any] = {"instance_type": trial.instance_type, "region": trial.region, **trial.machine.options}
     if location:
         fields |= {"region": None, "cloud": None, "infra": location}
@@ -218,7 +221,7 @@ def resources_of(trial: Trial, location: str = "") -> dict[str, Any]:
 
 
 def make_task(sky: Any, job: Job, remote: str, location: str = "") -> Any:
-    """SkyPilot's task that runs the supervisor on each machine of a trial, in the folder ``remote``."""
+    """Return a ``sky.Task`` that runs the supervisor on each machine of a trial, in the folder ``remote`` there."""
     supervisor = shlex.join(["python3", f"{remote}/{SUPERVISOR.name}", "run", remote, job.token])
     command = f"mkdir -p {shlex.quote(remote)}/records && {supervisor}"
     several = {"num_nodes": job.trial.nodes} if job.trial.nodes > 1 else {}
@@ -228,10 +231,10 @@ def make_task(sky: Any, job: Job, remote: str, location: str = "") -> Any:
 
 
 def skypilot_estimator(profiles: Iterable[Profile], *, epochs: int, **workload: Any) -> Callable[[Any], float]:
-    """A function for ``sky.Task.set_time_estimator``: estimated seconds of the training on a ``sky.Resources``.
+    """Return a function for ``sky.Task.set_time_estimator``, which estimates the seconds of the training.
 
     SkyPilot's optimizer then minimizes the total cost instead of the price per hour. The optimizer must run in this
-    process (SkyPilot's API server ignores estimators), and each resource must name a probed ``instance_type``.
+    process (SkyPilot's API server ignores estimators), and each ``sky.Resources`` must have a probed ``instance_type``.
     ``workload`` are arguments of :func:`vmselect.estimate`, such as ``batch_size``.
 
     >>> import types
@@ -278,7 +281,9 @@ def write_catalog(catalog: Catalog, path: str | os.PathLike[str], *, provider: s
     target, name = check_path("path", path), check_name("provider", provider)
     offers = catalog.offers(provider=name, market=["on_demand", "spot"], retired=False)
     if not len(offers):
-        raise CatalogError(f"The catalog has no price of {name}. Run `vmselect prices refresh`, or load another.")
+        raise CatalogError(
+            f"The catalog has no prices of {name}. Run `vmselect prices refresh`, or load another catalog."
+        )
     rows: dict[tuple[str, str], dict[str, Any]] = {}
     for offer in offers.to_dict("records"):
         key = (str(offer["instance_type"]), str(offer["region"]))
@@ -311,7 +316,7 @@ def write_tasks(plan: Plan, folder: str | os.PathLike[str]) -> list[Path]:
 
 
 def _zones(provider: str, region: str) -> list[str]:
-    """Zone IDs of a region, which are the same for all AWS accounts; an empty string for other providers.
+    """Return all possible zone IDs of an AWS region, or an empty string for other providers.
 
     >>> _zones("aws", "ap-southeast-2")[0], _zones("azure", "eastus")
     ('apse2-az1', [''])

@@ -1,7 +1,7 @@
-"""Runner of trials as jobs of a Slurm cluster, with the commands sbatch, squeue, scancel and srun.
+"""Runs trials as jobs of a Slurm cluster, with the commands sbatch, squeue, scancel and srun.
 
 The folder of the sweep must be on a disk that the nodes share: supervisors read their requests and write records there.
-A job continues when vmselect exits; ``resume`` watches the job again, ``clean`` ends it.
+A job continues when vmselect exits; ``vmselect sweep resume`` watches the job again, ``vmselect sweep clean`` ends it.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ from vmselect.sweeps.runners.supervisor import worker_folder
 
 CALL_SECONDS = 60.0
 GONE_SECONDS = 180.0
-"""Time limit for a cancelled job to end; Slurm kills processes that ignore SIGTERM after about 30 seconds."""
+"""Longest wait for the end of a cancelled job. Slurm kills processes that ignore SIGTERM after about 30 seconds."""
 
 STATUS_SECONDS = 5.0
-"""Time limit for the status of an ended job to appear on the shared disk."""
+"""Longest wait for the status file of an ended job to appear on the shared disk."""
 
 _WAITING = {"PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "SUSPENDED"}
 
@@ -55,17 +55,19 @@ class SlurmRunner(Runner):
     queues = True
 
     def check(self, trials: Sequence[Trial]) -> None:
-        """Raise if a command of Slurm is not installed."""
+        """Raise an error if a command of Slurm is not installed."""
         for program in ("sbatch", "squeue", "scancel", "srun"):
             if shutil.which(program) is None:
-                raise SweepError(f"{program} is not installed here. Start the sweep on a login node of the cluster.")
+                raise SweepError(
+                    f"The Slurm command {program} is not installed here. Start the sweep on a login node of a cluster."
+                )
 
     def announce(self, job: Job) -> Handle:
-        """Make the handle; its token is the name of the job, by which the job is found without its number."""
+        """Return the handle of a trial. Its token is also the name of the job, by which Slurm finds the job."""
         return make_handle("slurm", job, folder=str(job.folder))
 
     def start(self, job: Job, handle: Handle) -> Handle:
-        """Write the supervisor and its request to the folder of the trial, and submit the job with sbatch."""
+        """Write the supervisor and its request to the folder of a trial, and submit the job with sbatch."""
         machine, nodes = job.trial.machine, job.trial.nodes
         folder = str(job.folder)
         request = make_request_file(job, folder, str(job.work), workers=[limit_threads(job.trial)])
@@ -86,11 +88,13 @@ class SlurmRunner(Runner):
         answer = call(["sbatch", *options], text=f"#!/bin/sh\nexec {shlex.join(command)}\n")
         found = re.match(r"\s*(\d+)", answer.strip().splitlines()[-1] if answer.strip() else "")
         if not found:
-            raise SweepError(f"sbatch printed {answer[:100]!r} without a job number. Check the jobs with squeue --me.")
+            raise SweepError(
+                f"sbatch printed {answer[:100]!r}, which contains no job number. Check the jobs with squeue --me."
+            )
         return {"job": int(found[1])}
 
     def watch(self, handle: Handle) -> Seen:
-        """State of the trial: starting while its job is queued, running until squeue no longer lists the job."""
+        """Return the state of a trial: "starting" while its job is queued, "running" while squeue lists the job."""
         try:
             states = list_jobs(handle["token"])
         except SweepError as silent:  # a controller that restarts answers again
@@ -106,12 +110,15 @@ class SlurmRunner(Runner):
                 break
             time.sleep(0.2)
         problem = end_on_nodes(handle)
-        note = "the job ended without a status of its supervisor; see slurm.txt in the folder of the trial"
+        note = "the Slurm job ended, but its supervisor wrote no status; see slurm.txt in the folder of the trial"
         why = str(status.get("why") or "guard")
         return Seen("lost" if problem else "ended", why=why, error=problem or note)
 
     def stop(self, handle: Handle) -> str:
-        """Cancel the job and wait until no process of it runs; returns the problem, or ""."""
+        """Cancel the job of a trial and wait until none of its processes runs.
+
+        Return "", or the reason why its end could not be proved.
+        """
         until, problem = time.monotonic() + GONE_SECONDS, ""
         while True:
             try:
@@ -119,7 +126,7 @@ class SlurmRunner(Runner):
                 states = list_jobs(handle["token"])
                 if not states and not (problem := end_on_nodes(handle)):
                     return ""
-                problem = problem if not states else f"its job is still {', '.join(states)}"
+                problem = problem if not states else f"the Slurm job of the trial is still {', '.join(states)}"
             except SweepError as cannot:
                 problem = str(cannot)
             if time.monotonic() > until:
@@ -128,7 +135,10 @@ class SlurmRunner(Runner):
 
 
 def end_on_nodes(handle: Handle) -> str:
-    """End processes of killed supervisors by a job on each node, as Slurm may not; returns the problem, or ""."""
+    """Run a job on each node that ends the processes of killed supervisors, which Slurm may not have ended.
+
+    Return "", or the reason why their end could not be proved.
+    """
     folder, problems = Path(handle["folder"]), []
     for rank in range(count_supervisors(handle)):
         status = read_status(worker_folder(folder, rank))
@@ -144,12 +154,12 @@ def end_on_nodes(handle: Handle) -> str:
             if problem and (answer["left"] or not kills_all_processes()):
                 problems.append(f"{host}: {problem}")
         except (SweepError, ValueError, KeyError, TypeError) as cannot:
-            problems.append(f"the processes of its killed supervisor on {host} could not be checked: {cannot}")
+            problems.append(f"the processes of the killed supervisor on {host} could not be checked: {cannot}")
     return "; ".join(problems)
 
 
 def kills_all_processes() -> bool:
-    """Whether Slurm itself ends every process of a job, because it tracks them by control groups."""
+    """Return whether Slurm itself ends every process of a job, because it tracks processes by control groups."""
     try:
         answer = call(["scontrol", "show", "config"])
     except SweepError:
@@ -158,10 +168,10 @@ def kills_all_processes() -> bool:
 
 
 def list_jobs(name: str) -> list[str]:
-    """States of the jobs of this user with ``name`` that have not ended."""
+    """Return the states of this user's jobs called ``name`` that have not ended."""
     return call(["squeue", "--noheader", f"--name={name}", f"--user={os.getuid()}", "--format=%T"]).split()
 
 
 def call(command: list[str], *, text: str = "", fine: Sequence[int] = (0,)) -> str:
-    """Run a command of Slurm and return its output."""
+    """Run a command of Slurm and return its output. ``fine`` contains the exit codes that mean success."""
     return run_program(command, label=command[0], text=text, fine=fine, seconds=CALL_SECONDS)

@@ -1,4 +1,4 @@
-"""Runner of trials on hosts over ssh. A bundle with the supervisor and the work folder is sent to each host."""
+"""Runs trials on other hosts over ssh. An archive with the supervisor and the work folder is sent to each host."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ EXCLUDED = {".git", ".venv", "venv", "__pycache__", ".mypy_cache", ".ruff_cache"
 OPTIONS = [f"-o{option}" for option in
            ("BatchMode=yes", "ConnectTimeout=15", "ServerAliveInterval=5", "ServerAliveCountMax=3")]  # fmt: skip
 SILENCE_SECONDS = 20.0
-"""Time without a heartbeat after which a supervisor ends its trial."""
+"""Seconds without a message over the connection after which a supervisor ends its trial."""
 
 CALL_SECONDS, COPY_SECONDS = 120.0, 1200.0
 MAX_TRIES = 3
@@ -69,30 +69,30 @@ class SshRunner(ConnectedRunner):
         self._bundle: Path | None = None
 
     def check(self, trials: Sequence[Trial]) -> None:
-        """Raise if ssh is not installed, or if the machine of a trial has fewer hosts than the trial has nodes."""
+        """Raise an error if ssh is not installed, or if a trial has more nodes than its machine has hosts."""
         if shutil.which("ssh") is None:
             raise SweepError("ssh is not installed on this machine. Install the OpenSSH client.")
         for trial in trials:
             name, hosts = trial.machine.name, trial.machine.hosts
             if len(hosts) < trial.nodes:
                 raise PlanError(
-                    f"Trial {trial.id} needs {trial.nodes} hosts, and the machine {name} has {len(hosts)}. "
-                    f"List more in 'hosts' of the machine {name}."
+                    f"Trial {trial.id} needs {trial.nodes} hosts, but the machine {name} has {len(hosts)}. "
+                    f"List more hosts in 'hosts' of the machine {name}."
                 )
 
     def has_room(self, trial: Trial) -> bool:
-        """Whether no other trial runs on the hosts of the trial: both would be slower."""
+        """Return whether no other trial runs on the hosts of ``trial``, as both trials would be slower."""
         return self.busy.isdisjoint(trial.machine.hosts[: trial.nodes])
 
     def announce(self, job: Job) -> Handle:
-        """Reserve hosts for the trial; its handle has the hosts, its folder there and the token of its processes."""
+        """Reserve hosts for a trial. Return a handle with the hosts, the folder of the trial there and its token."""
         hosts = self.reserved[job.token] = list(job.trial.machine.hosts[: job.trial.nodes])
         return make_handle(
             "ssh", job, hosts=hosts, far=self._remote(job.token), base=self._base, python=job.trial.machine.python
         )
 
     def start(self, job: Job, handle: Handle) -> Handle:
-        """Send the bundle to each host, and start a supervisor there over a connection that stays open."""
+        """Send the archive to each host, and start a supervisor there over a connection that stays open."""
         hosts, python = handle["hosts"], handle["python"]
         homes = [self._send(host, job.work) for host in hosts]
         addresses = [find_address(host, python, handle["base"]) for host in hosts] if len(hosts) > 1 else [{}]
@@ -113,7 +113,7 @@ class SshRunner(ConnectedRunner):
         return {"homes": homes, "pipes": pipes}
 
     def watch(self, handle: Handle) -> Seen:
-        """State of the trial: ended when all supervisors have reported the end, lost when a worker has failed."""
+        """Return the state of a trial: "ended" if all supervisors report this, "lost" if a worker has failed."""
         connections = self.connections.get(handle["token"])
         if not connections:
             return Seen("lost")
@@ -127,12 +127,15 @@ class SshRunner(ConnectedRunner):
         return Seen("running")
 
     def fetch(self, handle: Handle, into: Path, *, seconds: float) -> None:
-        """Copy the folders of all workers, the chief's completely, and remove them on the hosts."""
+        """Copy the folders of all workers to ``into``, and remove them on the hosts.
+
+        Raise an error if the folder of the chief cannot be copied.
+        """
         remote = self._remote(handle["token"])
         if handle.get("far", remote) != remote:  # an edited journal could name any folder
             raise SweepError(
-                f"The journal names {show(handle['far'])} as the folder of this trial, which the sweep did not create. "
-                "Nothing was copied or removed."
+                f"The journal contains {show(handle['far'])} as the folder of this trial, which the sweep did not "
+                "create. Nothing was copied or removed."
             )
         self._contacted.update(handle["hosts"])
         fetch_all(handle["hosts"], remote, into, seconds=seconds)
@@ -141,7 +144,7 @@ class SshRunner(ConnectedRunner):
                 call(host, f"rm -rf {shlex.quote(remote)}")
 
     def stop(self, handle: Handle) -> str:
-        """End the processes of the trial on all hosts; returns "" if every host confirms it, else the problem."""
+        """End the processes of a trial on all hosts. Return "", or the reason why its end could not be proved."""
         token = handle["token"]
         for connection in self.connections.get(token, []):
             connection.stop()
@@ -165,9 +168,9 @@ class SshRunner(ConnectedRunner):
         return "; ".join(problems)
 
     def close(self) -> None:
-        """Close all connections, which ends running trials, and remove the files of the sweep on the hosts.
+        """Close all connections, which ends running trials, and remove the files of the sweep from the hosts.
 
-        Folders of trials that may still run, or whose records were not fetched, are kept with the supervisor.
+        Folders of trials that may still run, or whose records were not fetched, are kept.
         """
         super().close()
         for host in self._contacted:
@@ -177,17 +180,17 @@ class SshRunner(ConnectedRunner):
             self._bundle.unlink(missing_ok=True)
 
     def _remote(self, token: str) -> str:
-        """Folder of a trial on its hosts."""
+        """Return the folder of a trial on its hosts."""
         trial, _, unique = _split(token)
         return f"{self._base}/{trial}-{unique}"
 
     def _local(self, token: str) -> Path:
-        """Folder of a trial on this machine."""
+        """Return the folder of a trial on this machine."""
         trial, number, _ = _split(token)
         return self._folder / "trials" / trial / number
 
     def _send(self, host: str, work: Path) -> str:
-        """Send the bundle to ``host`` unless it was sent before; returns the home folder on ``host``."""
+        """Send the archive to ``host``, unless it was sent before. Return the home folder on ``host``."""
         with self._lock:
             lock = self._locks.setdefault(host, threading.Lock())
             if self._bundle is None:
@@ -204,15 +207,18 @@ class SshRunner(ConnectedRunner):
 
 
 def _split(token: str) -> list[str]:
-    """Trial, number of the attempt and random part of a token."""
+    """Split a token into the trial, the number of the attempt and a random part."""
     parts = token.split("-")[-3:]
     if len(parts) < 3:
-        raise SweepError(f"The journal names {show(token)} as the token of a trial, which the sweep did not create.")
+        raise SweepError(f"The journal contains the token {show(token)} of a trial, which the sweep did not create.")
     return parts
 
 
 def pack(work: Path, *, exclude: Path) -> Path:
-    """Write a temporary archive with the supervisor and the folder ``work``, without ``exclude`` and ``EXCLUDED``."""
+    """Write a temporary archive with the supervisor and the folder ``work``; return its path.
+
+    The folder ``exclude`` and folders with a name in ``EXCLUDED``, such as ".git", are left out.
+    """
     total = 0
 
     def keep(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
@@ -223,8 +229,8 @@ def pack(work: Path, *, exclude: Path) -> Path:
         total += entry.size
         if total > MAX_BUNDLE_BYTES:
             raise SweepError(
-                f"{work} contains more than {format_bytes(MAX_BUNDLE_BYTES)}, too much to send to the hosts. Start the "
-                "sweep in a folder with the scripts only, and keep the data on the hosts."
+                f"{work} contains more than {format_bytes(MAX_BUNDLE_BYTES)}, which is too much to send to the hosts. "
+                "Start the sweep in a folder that contains only the scripts, and keep the data on the hosts."
             )
         entry.uid = entry.gid = 0
         entry.uname = entry.gname = ""
@@ -239,12 +245,14 @@ def pack(work: Path, *, exclude: Path) -> Path:
         Path(bundle.name).unlink()
         if isinstance(cannot, SweepError):
             raise
-        raise SweepError(f"{work} could not be archived for the hosts: {cannot}. Check its permissions.") from cannot
+        raise SweepError(
+            f"The folder {work} could not be packed for the hosts: {cannot}. Check its permissions."
+        ) from cannot
     return Path(bundle.name)
 
 
 def fetch_all(hosts: Sequence[str], remote: str, into: Path, *, seconds: float) -> None:
-    """Copy the chief's folder from the first host, with retries; copy the workers' folders from others if possible."""
+    """Copy the folder of the chief from the first host, with retries, and those of other workers if possible."""
     until = time.monotonic() + seconds
     for attempt in range(1, MAX_TRIES + 1):
         try:
@@ -263,7 +271,7 @@ def fetch_all(hosts: Sequence[str], remote: str, into: Path, *, seconds: float) 
 def copy_folder(host: str, remote: str, into: Path, *, seconds: float) -> None:
     """Copy the folder ``remote`` on ``host`` to ``into`` within ``seconds``, completely or not at all.
 
-    Exit code 1 of tar is accepted: a trial may still write its output, but never a file with the name of a record.
+    Exit code 1 of tar is accepted: it means that the trial still writes its output. Records are never written in place.
     """
     there = shlex.quote(remote)
     with (
@@ -279,7 +287,9 @@ def copy_folder(host: str, remote: str, into: Path, *, seconds: float) -> None:
             with tarfile.open(fileobj=archive) as files:
                 files.extractall(part, filter="data")
         except (tarfile.TarError, EOFError) as damaged:
-            raise SweepError(f"The copy of {remote} on {host} is damaged: {damaged}. Resume to copy again.") from None
+            raise SweepError(
+                f"The copy of {remote} from {host} is damaged: {damaged}. Resume the sweep to copy it again."
+            ) from None
         for path in Path(part).rglob("*"):
             if path.is_file():
                 target = into / path.relative_to(part)
@@ -290,7 +300,10 @@ def copy_folder(host: str, remote: str, into: Path, *, seconds: float) -> None:
 def end_remote(
     host: str, python: str, folder: str | Path, identifiers: Sequence[str], *, seconds: float = CALL_SECONDS
 ) -> str:
-    """End all processes on ``host`` of the trial with ``folder`` there; returns why its end is not proved, or ""."""
+    """End all processes of a trial on ``host``, where its folder is ``folder``.
+
+    Return "", or the reason why its end could not be proved.
+    """
     try:
         answer = call(host, shlex.join(end_command(python, folder, identifiers)),
                       text=SUPERVISOR.read_text(encoding="utf-8"), fine=(0, 1), seconds=seconds)  # fmt: skip
@@ -300,7 +313,7 @@ def end_remote(
 
 
 def find_address(host: str, python: str, base: str) -> dict[str, Any]:
-    """Address of ``host`` for the workers on other hosts, as ssh resolves it, with free ports."""
+    """Return the address by which workers on other hosts reach ``host``, as ssh resolves it, with free ports."""
     try:
         address = read_json(call(host, shlex.join([python, f"{base}/{SUPERVISOR.name}", "address"])))
         config = run_program(["ssh", "-G", "--", host], label=f"ssh -G {host}", seconds=CALL_SECONDS)
@@ -311,7 +324,10 @@ def find_address(host: str, python: str, base: str) -> dict[str, Any]:
 
 
 def remove_command(base: str) -> str:
-    """Shell command that removes the files of the sweep in ``base``; with folders of trials, only the work folder."""
+    """Return a shell command that removes the files of the sweep in ``base`` on a host.
+
+    If folders of trials are left there, it removes only the copy of the work folder.
+    """
     programs = f"{SUPERVISOR.name} guard.py"  # its name in earlier versions
     script = (
         f'cd {shlex.quote(base)} 2>/dev/null || exit 0; rm -rf work; set -- [0-9]*-*; [ -e "$1" ] && exit 0; '
@@ -321,7 +337,7 @@ def remove_command(base: str) -> str:
 
 
 def ssh_command(host: str, command: str) -> list[str]:
-    """Arguments that run a shell command on ``host``; raise if ``host`` is not a host name, whatever its source."""
+    """Return the ssh command line that runs a shell command on ``host``. Raise an error if ``host`` is no host name."""
     try:
         return ["ssh", "-T", *OPTIONS, "--", check_host("host", host), command]
     except ArgumentError as bad:
@@ -329,5 +345,5 @@ def ssh_command(host: str, command: str) -> list[str]:
 
 
 def call(host: str, command: str, *, seconds: float = CALL_SECONDS, **options: Any) -> str:
-    """Run a shell command on ``host`` and return its output; ``options`` are those of :func:`run_program`."""
+    """Run a shell command on ``host`` and return its output; see :func:`run_program` for ``options``."""
     return run_program(ssh_command(host, command), label=f"ssh {host}", seconds=seconds, **options)

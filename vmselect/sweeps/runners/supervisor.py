@@ -1,21 +1,22 @@
 """The supervisor: runs the command of a trial on its host, and ends all processes of the trial.
 
-A standalone program that needs only Python's standard library, because it is sent to hosts without vmselect.
+It is a standalone program that needs only Python's standard library, because it is sent to hosts without vmselect.
 ``run FOLDER TOKEN`` reads a JSON request from ``FOLDER/request.json`` or, as one line, from standard input. It runs the
 workers of the request, and ends their process trees when the command ends, at the time limit, when heartbeats stop, or
 when the connection is cut. With a third argument ``scope``, it may move to a scope of the user's systemd first.
 ``end FOLDER IDENTIFIER...`` ends all processes of a trial and prints whether it is proved that none is left.
 ``address`` prints the address of this host for workers on other hosts.
 
-``run`` consists of two processes, an outer supervisor and its child. Each becomes the parent of orphaned descendants,
-also of those in another session, and ends all processes of the trial when the other is killed. The workers run in their
-own control group (cgroup version 2) where this user may create one. Its processes are found even if both supervisors
-were killed. Without one, the end of such a trial is unproved.
+``run`` consists of two processes, an outer supervisor and its child, the inner supervisor. Each of them becomes the
+parent of orphaned descendants, also of those in another session, and ends all processes of the trial when the other
+supervisor is killed. Where this user may create control groups (cgroup version 2), the workers run in their own control
+group. Its processes can be found even if both supervisors were killed. Without a control group, the end of such a trial
+cannot be proved.
 
-``FOLDER/status.json`` has the state ``starting`` before the first worker starts, ``running``, and ``ended`` when no
-process is left. Its ``cgroup`` is the folder of the control group, or "" if none could be created.
+The ``state`` in ``FOLDER/status.json`` is ``starting`` before the first worker starts, then ``running``, and ``ended``
+when no process is left. ``cgroup`` is the folder of the control group, or "" if it could not be created.
 
-With several nodes, a supervisor with the same request runs on each node. Slurm or SkyPilot number the nodes.
+If a trial has several nodes, a supervisor with the same request runs on each node. Slurm or SkyPilot number the nodes.
 """
 
 from __future__ import annotations
@@ -40,24 +41,25 @@ TOKEN_VARIABLE, SUPERVISOR_VARIABLE = "VMSELECT_TOKEN", "VMSELECT_SUPERVISOR"
 TICK_SECONDS = 0.1
 HEAD_BYTES, TAIL_BYTES = 1 << 20, 1 << 17  # kept from the beginning and the end of a command's output
 KILL_SECONDS = 30.0
-"""Time limit for killed processes to end; processes that the kernel keeps longer are reported as left."""
+"""Longest wait, in seconds, for killed processes to end. Processes that exist longer are reported as left."""
 MEET_SECONDS = 300.0
-"""Time limit for workers to wait for each other; a shared disk may show their files late."""
+"""Longest time, in seconds, for which workers wait for each other; a shared disk may show new files late."""
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 FAILED = 4
 BOOT = "".join(p.read_text().strip() for p in Path("/proc/sys/kernel/random").glob("boot_id"))
 THIS_BOOT = f"@{BOOT}"
-"""Suffix of identifiers that are valid on this machine until it restarts."""
+"""Suffix of identifiers that are valid only on this machine, and only until it restarts."""
 
 SCOPE = ("systemd-run", "--user", "--scope", "--quiet", "--collect", "--property=Delegate=yes")
 SCOPE_SECONDS = 5.0
 
 Address = dict[str, Any]
-"""``host`` of a worker, two free ``ports`` there, and ``boot``, which is equal for workers that share a loopback."""
+"""Address of a worker: ``host``, two free ``ports`` there, and ``boot``, which is equal for workers that share a
+loopback interface."""
 
 
 def main(arguments: list[str]) -> int:
-    """Run the command ``run``, ``end`` or ``address``; returns the exit code."""
+    """Run the command ``run``, ``end`` or ``address``, and return the exit code."""
     if len(arguments) == 4 and arguments[0] == "run" and arguments[3] == "scope":
         enter_scope(arguments[:3])
         return run(arguments[1], arguments[2])
@@ -74,7 +76,10 @@ def main(arguments: list[str]) -> int:
 
 
 def run(folder: str, token: str) -> int:
-    """Run the request of a trial and write its outcome; returns 0, or with several nodes 1 if the worker failed."""
+    """Run the request of a trial and write its outcome. Return the exit code.
+
+    It is 0, or 1 if the trial has several nodes and its worker on this node failed.
+    """
     for number in (signal.SIGHUP, signal.SIGPIPE):
         signal.signal(number, signal.SIG_IGN)
     request = _read_request(folder)
@@ -83,7 +88,7 @@ def run(folder: str, token: str) -> int:
     if strict := "nodes" in request:
         rank, addresses = _meet(request, Path(folder))
         if len(addresses) != request["nodes"]:
-            sys.stderr.write(f"The trial needs {request['nodes']} workers, and {len(addresses)} were found.\n")
+            sys.stderr.write(f"The trial needs {request['nodes']} workers, but {len(addresses)} were found.\n")
             return 1
         folder = str(worker_folder(folder, rank))
         records = Path(folder, "records")
@@ -106,9 +111,10 @@ def run(folder: str, token: str) -> int:
 
 
 def worker_environments(addresses: Sequence[Address]) -> list[dict[str, str]]:
-    """Environment variables by which workers find each other, for each worker, the chief first; empty for one worker.
+    """Return, for each worker, the environment variables by which workers find each other; empty for a single worker.
 
-    TensorFlow reads ``TF_CONFIG``, torch ``MASTER_ADDR`` to ``LOCAL_RANK``, JAX and Keras those with their name.
+    The chief comes first. TensorFlow reads ``TF_CONFIG``, torch the variables ``MASTER_ADDR`` to ``LOCAL_RANK``, JAX
+    and Keras those that begin with their name.
     """
     count = len(addresses)
     if count == 1:
@@ -134,7 +140,7 @@ def worker_environments(addresses: Sequence[Address]) -> list[dict[str, str]]:
 
 
 def find_address(host: str) -> Address:
-    """Address of this machine, which other workers reach by the name ``host``."""
+    """Return the address of this machine, which workers on other machines reach by the name ``host``."""
     # Containers of one machine may have separate networks.
     return {"host": host, "boot": BOOT and BOOT + _target("/proc/self/ns/net"), "ports": free_ports(2)}
 
@@ -149,7 +155,7 @@ def free_ports(count: int) -> list[int]:
 
 
 def worker_folder(folder: str | Path, rank: int) -> Path:
-    """Folder of the supervisor of worker ``rank``; that of the chief (rank 0) is the trial's ``folder``."""
+    """Return the folder of worker ``rank``. That of the chief (rank 0) is ``folder``, the folder of the trial."""
     return Path(folder, f"worker-{rank}") if rank else Path(folder)
 
 
@@ -163,9 +169,9 @@ def _read_request(folder: str) -> dict[str, Any] | None:
 
 
 def _meet(request: dict[str, Any], folder: Path) -> tuple[int, list[Address]]:
-    """Rank of this worker, and the addresses of all workers (empty if they did not meet in time).
+    """Return the rank of this worker, and the addresses of all workers (empty if some are not known in time).
 
-    SkyPilot sets them as environment variables. On Slurm, each worker writes its address to the shared disk.
+    SkyPilot sets them as environment variables. With Slurm, each worker writes its address to the shared disk.
     """
     if request.get("ports"):
         hosts = os.environ["SKYPILOT_NODE_IPS"].split()
@@ -182,7 +188,7 @@ def _meet(request: dict[str, Any], folder: Path) -> tuple[int, list[Address]]:
 
 
 def _reachable_name() -> str:
-    """Name of this machine that the network resolves: its name in the Slurm cluster if possible."""
+    """Return a name of this machine that the network resolves: its name in the Slurm cluster if possible."""
     for name in filter(None, (os.environ.get("SLURMD_NODENAME"), socket.gethostname())):
         with contextlib.suppress(OSError):
             socket.getaddrinfo(name, None)
@@ -210,7 +216,10 @@ class Supervisor:
         self.pipes: list[str] = []
 
     def run(self) -> int:
-        """Run the workers to their end and report the outcome; returns 3 if it could neither be sent nor written."""
+        """Run the workers to their end and report the outcome. Return the exit code.
+
+        It is 0 if all workers succeeded, ``FAILED`` if not, and 3 if the outcome could neither be sent nor written.
+        """
         signal.signal(signal.SIGTERM, self._ask_stop)
         signal.signal(signal.SIGINT, self._ask_stop)
         prctl(PR_SET_CHILD_SUBREAPER, 1)
@@ -246,7 +255,7 @@ class Supervisor:
         return (0 if outcome["exit"] == 0 else FAILED) if reported else 3
 
     def _note(self, state: str) -> None:
-        """Write the status, by which a later ``end`` finds the processes if both supervisors are killed."""
+        """Write the status file, by which the command ``end`` finds the processes if both supervisors are killed."""
         status = {"state": state, "pipes": self.pipes, "cgroup": self.cgroup, **describe_machine()}
         _write(Path(self.folder, "status.json"), status)
 
@@ -280,7 +289,7 @@ class Supervisor:
         self.workers.append(started.pid)
 
     def _watch(self) -> str:
-        """Wait until the workers have ended or must be ended; returns the reason, such as ``exit`` or ``cap``."""
+        """Wait until the workers have ended or must be ended. Return the reason, such as "exit" or "worker"."""
         cap = float(self.request["cap_seconds"])
         cap -= self.grace + min(0.5, cap / 10)
         silence = self.request.get("silence_seconds")
@@ -302,7 +311,7 @@ class Supervisor:
                 return why
 
     def _turn(self) -> bool:
-        """Read output and heartbeats for at most one tick; returns True if the connection was cut."""
+        """Read output and heartbeats for at most ``TICK_SECONDS``. Return True if the connection was cut."""
         files = [output.file for output in self.outputs if output.file >= 0]
         heard = [0] if self.listening else []
         ready, _, _ = select.select([*files, *heard], [], [], TICK_SECONDS)
@@ -322,7 +331,10 @@ class Supervisor:
 
 
 class Output:
-    """Copies the output of a worker to a file: its beginning at once, its last part when the trial ends."""
+    """Copies the output of a worker to a file: its beginning at once, its end when the trial ends.
+
+    Of a long output, the middle is left out.
+    """
 
     def __init__(self, file: int, path: Path) -> None:
         self.file, self.path, self.error = file, path, ""
@@ -362,10 +374,10 @@ class Output:
 
 
 def end_trial(folder: str, identifiers: Sequence[str]) -> dict[str, Any]:
-    """End all processes on this host of the trial whose supervisor has ``folder``.
+    """End all processes on this host of the trial whose supervisor uses ``folder``.
 
-    ``identifiers`` are its token, and its output pipes if it has started. The answer has the IDs of processes that are
-    ``left``, and in ``unproved`` why others may be left, or "".
+    ``identifiers`` contains the token of the trial, and its output pipes if it has started. In the result, ``left`` are
+    the IDs of processes that could not be ended, and ``unproved`` is the reason why other processes may be left, or "".
     """
     status = _read_status(folder)
     token = identifiers[0]
@@ -383,21 +395,25 @@ def end_trial(folder: str, identifiers: Sequence[str]) -> dict[str, Any]:
 
 
 def explain_unproved(status: dict[str, Any], cgroup: str, *, started: bool) -> str:
-    """Why processes may be left although none was found, or ""; ``status`` is that of a supervisor that has exited."""
+    """Return the reason why processes may be left although none was found, or "".
+
+    ``status`` is the content of the status file of a supervisor that has exited. ``started`` is True if the trial had
+    started.
+    """
     state, here = status.get("state"), describe_machine()
     if cgroup:
-        return f"its control group {cgroup} is not empty" if is_populated(cgroup) else ""
+        return f"the control group {cgroup} of the trial still has processes" if is_populated(cgroup) else ""
     if state == "ended":
         alive = [pid for pid in _list(status.get("left")) if Path(f"/proc/{pid}").exists()]
         return f"the processes {alive} could not be ended" if alive else ""
     if not status:  # the supervisor writes it before the first worker starts
-        return "its status is missing, so its supervisor may have been killed" if started else ""
+        return "the status file of the trial is missing, so its supervisor may have been killed" if started else ""
     if status.get("host", here["host"]) != here["host"]:
-        return f"it ran on {str(status['host'])[:80]!r}, and this is {here['host']}"
+        return f"the trial ran on {str(status['host'])[:80]!r}, but this machine is {here['host']}"
     if BOOT and status.get("boot") and status["boot"] != BOOT:
         return ""  # the machine has restarted since
     return (
-        "both of its supervisors were killed, so a process that cleared its environment and changed its session "
+        "both supervisors of the trial were killed, so a process that cleared its environment and changed its session "
         "cannot be found"
     )
 
@@ -405,7 +421,8 @@ def explain_unproved(status: dict[str, Any], cgroup: str, *, started: bool) -> s
 def end_processes(identifiers: Sequence[str], cgroup: str = "") -> list[int]:
     """End all processes that have one of ``identifiers`` or are in ``cgroup``, and their supervisors.
 
-    Returns the IDs of those that remain. A supervisor gets time to end its trial, of which it knows every process.
+    Return the IDs of processes that remain. Supervisors are asked first to end their trial, because they know all of
+    its processes.
     """
     kept = {os.getpid(), os.getppid()}
 
@@ -423,10 +440,10 @@ def end_all(
     alive: Callable[[], list[int]], *, grace: float, turn: Callable[[], object] = bool,
     statuses: dict[int, int] | None = None, cgroup: str = "",
 ) -> list[int]:  # fmt: skip
-    """Terminate the processes that ``alive`` lists, and kill them after ``grace`` seconds; returns those that remain.
+    """Terminate the processes that ``alive()`` lists, and kill them after ``grace`` seconds. Return those that remain.
 
-    ``turn`` is called while waiting. The exit codes of ended children are added to ``statuses``, if given. Processes in
-    ``cgroup`` are all killed at once, so that none escapes by starting another.
+    ``turn`` is called while waiting. The exit codes of ended children are added to ``statuses``, if given. All
+    processes in ``cgroup`` are killed at the same time, so that none of them can start another one.
     """
     asked: set[int] = set()
     began = time.monotonic()
@@ -453,7 +470,7 @@ def end_all(
 
 
 def enter_scope(arguments: list[str]) -> None:
-    """Start this program again in a scope of the user's systemd, if only there control groups can be created."""
+    """Restart this program in a scope of the user's systemd, if control groups can be created only there."""
     if not Path("/proc/self/cgroup").exists() or shutil.which(SCOPE[0]) is None or remove_cgroup(make_cgroup("test")):
         return
     with contextlib.suppress(OSError, subprocess.SubprocessError):  # such as a machine without systemd
@@ -464,9 +481,9 @@ def enter_scope(arguments: list[str]) -> None:
 
 
 def make_cgroup(token: str) -> str:
-    """Create a control group for the workers of a trial below that of this process; returns its folder.
+    """Create a control group for the workers of a trial, below that of this process. Return its folder.
 
-    Returns "" if this is not possible: another system, version 1 only, a container, or no delegated control group.
+    Return "" if this is not possible, for example in a container, or if there is only version 1 of control groups.
     """
     own = _own_cgroup()
     if own is None or not re.fullmatch(r"[\w-]{1,200}", token, re.ASCII):
@@ -489,12 +506,12 @@ def make_cgroup(token: str) -> str:
 
 
 def enter_cgroup(cgroup: str) -> None:
-    """Move this process to ``cgroup``; all processes that it starts are there as well."""
+    """Move this process to the control group ``cgroup``. Processes that it starts then belong to it as well."""
     Path(cgroup, "cgroup.procs").write_text("0", encoding="ascii")
 
 
 def find_cgroup(status: dict[str, Any], token: str) -> str:
-    """The control group in ``status``, if it is one of the trial with ``token`` on this machine and boot; else ""."""
+    """Return the control group that ``status`` contains, or "" if it is not one of this trial on this machine."""
     cgroup, mount = status.get("cgroup"), _cgroup_mount()
     if mount is None or not isinstance(cgroup, str) or status.get("cgroups") != describe_machine()["cgroups"]:
         return ""
@@ -504,7 +521,7 @@ def find_cgroup(status: dict[str, Any], token: str) -> str:
 
 
 def cgroup_processes(cgroup: str) -> list[int]:
-    """IDs of the processes in ``cgroup`` and in control groups below it."""
+    """Return the IDs of the processes in ``cgroup`` and in control groups below it."""
     found: list[int] = []
     for path in _tree(cgroup):
         with contextlib.suppress(OSError, ValueError):
@@ -513,7 +530,7 @@ def cgroup_processes(cgroup: str) -> list[int]:
 
 
 def is_populated(cgroup: str) -> bool:
-    """Whether ``cgroup`` exists and has processes; a control group with processes cannot be removed."""
+    """Return whether the control group ``cgroup`` exists and has processes."""
     try:
         return "populated 1" in Path(cgroup, "cgroup.events").read_text(encoding="ascii")
     except FileNotFoundError:
@@ -523,7 +540,7 @@ def is_populated(cgroup: str) -> bool:
 
 
 def remove_cgroup(cgroup: str) -> bool:
-    """Remove an empty ``cgroup`` and those below it, which a trial may have created; returns whether it is removed."""
+    """Remove an empty ``cgroup``, and control groups below it that the trial created. Return whether it was removed."""
     for path in reversed(_tree(cgroup)):
         with contextlib.suppress(OSError):
             path.rmdir()
@@ -535,7 +552,7 @@ def _tree(cgroup: str) -> list[Path]:
 
 
 def _own_cgroup() -> Path | None:
-    """Folder of the control group (version 2) of this process."""
+    """Return the folder of the control group (version 2) of this process; None if there is none."""
     mount = _cgroup_mount()
     with contextlib.suppress(OSError, ValueError):
         lines = Path("/proc/self/cgroup").read_text(encoding="utf-8").splitlines()
@@ -546,7 +563,7 @@ def _own_cgroup() -> Path | None:
 
 
 def _cgroup_mount() -> tuple[Path, Path] | None:
-    """Mount point of control groups of version 2, and which control group is mounted there."""
+    """Return the mount point of control groups of version 2, and the control group that is mounted there."""
     with contextlib.suppress(OSError):
         for line in Path("/proc/self/mountinfo").read_text(encoding="utf-8").splitlines():
             fields, _, kind = line.partition(" - ")
@@ -557,23 +574,24 @@ def _cgroup_mount() -> tuple[Path, Path] | None:
 
 
 def describe_machine() -> dict[str, str]:
-    """Name and boot of this machine; ``cgroups`` is equal where the same control groups have the same folders."""
+    """Return name and boot ID of this machine, and a text that is equal where control groups have the same folders."""
     mount = _cgroup_mount()
     view = f"{BOOT} {_target('/proc/self/ns/cgroup')} {mount[0]} {mount[1]}" if mount else ""
     return {"host": os.environ.get("SLURMD_NODENAME") or os.uname().nodename, "boot": BOOT, "cgroups": view}
 
 
 def own_processes(folder: str, cgroup: str) -> list[int]:
-    """IDs of this supervisor's processes, without processes of the trial's other workers on this machine."""
+    """Return the IDs of this supervisor's processes, without processes of other workers of the trial."""
     known = descendants(os.getpid())
     marked = find_processes([folder], supervisors=False, variable=SUPERVISOR_VARIABLE)
     return [*known, *(pid for pid in {*marked, *cgroup_processes(cgroup)} if pid not in known)]
 
 
 def find_processes(identifiers: Iterable[str], *, supervisors: bool, variable: str = TOKEN_VARIABLE) -> list[int]:
-    """IDs of processes whose environment variable ``variable`` is in ``identifiers``, optionally with ``supervisors``.
+    """Return the IDs of processes with one of ``identifiers``, and of supervisors if ``supervisors`` is True.
 
-    An identifier is a token, or an output pipe ``pipe:[123]@BOOT``, by which processes that write to it are found.
+    An identifier is a token, which is the value of the environment variable ``variable`` of a process, or an output
+    pipe such as ``pipe:[123]@BOOT``, to which a process writes.
     """
     pipes = {one.removesuffix(THIS_BOOT) for one in identifiers if one.startswith("pipe:") and one.endswith(THIS_BOOT)}
     names = {one.encode() for one in identifiers}
@@ -594,7 +612,7 @@ def find_processes(identifiers: Iterable[str], *, supervisors: bool, variable: s
 
 
 def descendants(root: int) -> list[int]:
-    """IDs of all running descendants of the process ``root``, parents before children."""
+    """Return the IDs of all running descendants of the process ``root``, parents before children."""
     children: dict[int, list[int]] = {}
     for pid in (int(path.name) for path in Path("/proc").glob("[0-9]*")):
         try:
@@ -613,7 +631,7 @@ def descendants(root: int) -> list[int]:
 
 
 def reap(statuses: dict[int, int]) -> None:
-    """Add the exit codes of ended children to ``statuses``; a child killed by a signal has its negative number."""
+    """Add the exit codes of ended child processes to ``statuses``: the negative number if a signal killed the child."""
     with contextlib.suppress(ChildProcessError):
         while (ended := os.waitpid(-1, os.WNOHANG))[0]:
             statuses[ended[0]] = os.waitstatus_to_exitcode(ended[1])
