@@ -25,8 +25,8 @@ app = typer.Typer(
     help="Find out which cloud VM to rent to train a model, how long the training takes there, and what it costs.\n\n"
     "First measure the training for a few seconds on each machine type: vmselect probe train.py\n\n"
     "Then rank the machine types on any computer: vmselect rank profiles/ --epochs 50\n\n"
-    "Messages name options as arguments of the Python library: batch_size= is the option --batch-size.\n\n"
-    "Exit codes: 0 success, 1 a warning was found or no candidate is feasible, 2 error.",
+    "Messages show options as arguments of the Python library: batch_size= means the option --batch-size.\n\n"
+    "Exit codes: 0 success, 1 a warning was found or no machine meets the limits, 2 error.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -50,7 +50,7 @@ app.add_typer(history.app, name="history")
 
 
 def main() -> None:
-    """Run the command line. An error of vmselect or of a file is printed as one message, with exit code 2."""
+    """Run the command line. An error of vmselect or of a file is printed as a message, and the exit code is 2."""
     try:
         app()
     except (VmselectError, OSError) as error:
@@ -75,7 +75,7 @@ def _common(
         bool, flag("--version", help="Print the version and exit.", is_eager=True, callback=_print_version)
     ] = False,
 ) -> None:
-    """Options of vmselect itself."""
+    """Handle the options of ``vmselect`` itself, before any command: restore files that killed probes left changed."""
     from vmselect.probe.protected_run import recover
 
     recover(lambda line: print_err([f"vmselect: {line}"]))

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 TRAINING_CODES = ("waits-between-epochs", "waits-at-the-end", "changing-speed")
 COLUMNS = ("file", "instance_type", "batch_size", "model", "outcome", "severity", "code", "message", "remedy")
 MAX_WIDTH = 100
-"""Width of the printed text in characters, if the terminal is not narrower."""
+"""Largest width of the printed text in characters."""
 
 
 def check(
@@ -33,8 +33,8 @@ def check(
 ) -> None:
     """List the findings of each profile (problems of the measurement or of the training), with their remedies.
 
-    A GPU that was not used comes first. JSON and CSV have a row per finding; a profile without findings has one row
-    with the severity "fine". Exit code 1 when a profile has a warning, 2 when a file cannot be read.
+    An unused GPU is listed first. JSON and CSV output has a row per finding; a profile without findings has one row
+    with the severity "fine". Exit code 1 if a profile has a warning, 2 if a file cannot be read.
 
     Examples:
 
@@ -68,7 +68,7 @@ def check(
 
 
 def _describe(rows: Iterable[dict[str, Any]]) -> Iterator[str]:
-    """Lines with a block per profile: what it is of, its file, its times, and each finding with its remedy indented."""
+    """Yield the lines of a text block per profile: machine and model, file, times, and findings with their remedies."""
     from vmselect.records.training import METHOD_TIMES
 
     width = min(shutil.get_terminal_size().columns, MAX_WIDTH)
@@ -91,7 +91,7 @@ def _describe(rows: Iterable[dict[str, Any]]) -> Iterator[str]:
 
 
 def _wrap(text: str, width: int, *, indent: int) -> list[str]:
-    """``text`` in lines of at most ``width`` characters, where it has spaces, all of them indented."""
+    """Split ``text`` at spaces into lines of at most ``width`` characters, each indented by ``indent`` blanks."""
     margin = " " * indent
     return textwrap.wrap(
         printable(text), width, initial_indent=margin, subsequent_indent=margin, break_long_words=False,
@@ -100,7 +100,7 @@ def _wrap(text: str, width: int, *, indent: int) -> list[str]:
 
 
 def _unused_gpu(profile: Profile) -> list[Finding]:
-    """A warning if the catalog lists GPUs of the machine, where neither the probe nor the framework found one."""
+    """Return a warning if the machine type has GPUs in the catalog, but neither probe nor framework found one."""
     from vmselect.records.warnings import warn_of_unused_gpu
 
     environment = profile.environment
@@ -122,7 +122,7 @@ def _catalog() -> Catalog:
 
 
 def _training_findings(profile: Profile) -> list[Finding]:
-    """Findings about the training itself, from its estimate. Empty if the training cannot be estimated."""
+    """Return the findings about the training itself, from its estimate; none if it cannot be estimated."""
     from vmselect.estimation import fit_runtime
 
     try:

@@ -1,4 +1,4 @@
-"""The command ``vmselect compare``: differences between groups of records, and effects of factors."""
+"""The command ``vmselect compare``, which tests differences between groups of records and effects of factors."""
 
 from __future__ import annotations
 
@@ -21,41 +21,41 @@ if TYPE_CHECKING:
 
 
 def compare(
-    paths: Annotated[list[str], typer.Argument(metavar="RECORD", help="Record files, or folders or URLs of folders.")],
+    paths: Annotated[list[str], typer.Argument(metavar="RECORD", help="Files, folders or URLs of folders of records.")],
     by: Annotated[
         str, typer.Option(help="Fields that define the groups, such as backend,batch_size.")
     ] = "instance_type",
-    metric: Annotated[str, typer.Option(help="Metrics to compare, such as step_seconds,throughput.")] = "step_seconds",
+    metric: Annotated[str, typer.Option(help="Metrics to compare, as in step_seconds,throughput.")] = "step_seconds",
     baseline: Annotated[
-        str | None, typer.Option(help="Group with which the others are compared.", show_default="the first group")
+        str | None, typer.Option(help="Group to compare the other groups with.", show_default="the first group")
     ] = None,
     within: Annotated[
         str | None,
         typer.Option(
-            help="Factors to hold fixed, such as model,batch_size: groups are compared at equal values of them."
+            help="Factors to hold fixed, as in model,batch_size: groups are compared where these factors are equal."
         ),
     ] = None,
     factors: Annotated[
-        str | None, typer.Option(help="Factors whose effects to estimate, such as machine,batch_size.")
+        str | None, typer.Option(help="Instead, estimate the effects of these factors, as in machine,batch_size.")
     ] = None,
     scaling: Annotated[
-        bool, flag("--scaling", help="Estimate the speed-up of several workers over one. Requires --epochs.")
+        bool, flag("--scaling", help="Instead, estimate the speed-up of several workers over one. Requires --epochs.")
     ] = False,
-    needs: Annotated[Path | None, typer.Option(help="Score the groups by this requirements file (YAML).")] = None,
-    unit: Annotated[str, typer.Option(help="Unit to compare: runs, or blocks (groups of steps).")] = "runs",
-    better: Annotated[str | None, typer.Option(help="For a custom metric, which is better: less or more.")] = None,
-    scale: Annotated[str, typer.Option(help="Scale of the effects: linear, or log (percentages).")] = "linear",
+    needs: Annotated[Path | None, typer.Option(help="YAML file of requirements by which to score the groups.")] = None,
+    unit: Annotated[str, typer.Option(help="What counts as one sample: runs, or blocks (groups of steps).")] = "runs",
+    better: Annotated[str | None, typer.Option(help="For a custom metric: whether less or more is better.")] = None,
+    scale: Annotated[str, typer.Option(help="Scale of the effects of --factors: linear, or log (percent).")] = "linear",
     alpha: Annotated[float, typer.Option(help="Significance level of the tests.")] = 0.05,
     confidence: Annotated[float, typer.Option(help="Confidence level of the intervals.")] = 0.95,
     epochs: Annotated[
         int | None,
-        typer.Option("--epochs", "-e", help="Number of epochs, for --scaling and the metrics total and cost."),
+        typer.Option("--epochs", "-e", help="Epochs to train, for --scaling and the metrics total and cost."),
     ] = None,
     model: Annotated[str | None, typer.Option(help="Use only the records of this model.")] = None,
     html: Annotated[Path | None, typer.Option(help="Also write an HTML page with charts to this file.")] = None,
-    region: Annotated[str | None, price_option(help="Region whose prices are used.")] = None,
+    region: Annotated[str | None, price_option(help="Region of the prices, for the metric cost.")] = None,
     market: Annotated[
-        str, price_option(help="Market: on_demand, spot, reserved_1y or reserved_3y.")
+        str, price_option(help="Market of the prices: on_demand, spot, reserved_1y or reserved_3y.")
     ] = _defaults.MARKET,
     catalog: CatalogOption = None,
     own_prices: OwnPricesOption = None,
@@ -65,7 +65,7 @@ def compare(
     """Test whether groups of records differ in a metric, and estimate by how much.
 
     The sample size is the number of runs, not of steps. JSON output contains all results, CSV output the groups only.
-    Exit code 1 when there are too few runs for a test, or when no group meets the requirements of --needs.
+    Exit code 1 if there are too few runs for a test, or if no group meets the requirements of --needs.
 
     Examples:
 
@@ -150,7 +150,10 @@ def _print(
     tables: Iterable[list[dict[str, Any]]],
     below: Sequence[str] = (),
 ) -> None:
-    """Print ``parts`` as JSON, the frames ``csv``, or the verdict of each part with its table; then all findings."""
+    """Print ``parts`` as JSON, the frames ``csv`` as CSV, or the verdict and table of each part; then all findings.
+
+    ``below`` contains a line to print below each table.
+    """
     if format is Format.json:
         payloads = [part.payload() for part in parts]
         print_out(json.dumps(payloads[0] if len(payloads) == 1 else payloads, indent=1, allow_nan=False), raw=True)
@@ -175,5 +178,5 @@ def _write_page(parts: Sequence[Comparison | Effects | Scores], path: Path | Non
 def _split(text: str, *, option: str) -> list[str]:
     parts = [part.strip() for part in text.split(",") if part.strip()]
     if not parts:
-        raise ArgumentError(f"{option} {text!r} contains no name. Give one name, or several separated by commas.")
+        raise ArgumentError(f"{option} {text!r} contains no name. Give one name, or several names with commas.")
     return parts

@@ -1,4 +1,4 @@
-"""The command ``vmselect estimate``: how long a training takes on each machine that was probed."""
+"""The command ``vmselect estimate``, which estimates how long a training takes on each probed machine."""
 
 from __future__ import annotations
 
@@ -43,21 +43,21 @@ def estimate(
     profiles: ProfilesArgument,
     epochs: Annotated[
         str | None,
-        typer.Option("--epochs", "-e", help="Epochs to train, such as 50 or 5,10,20.", show_default="as in the script"),
+        typer.Option("--epochs", "-e", help="Epochs to train, as in 50 or 5,10,20.", show_default="as in the script"),
     ] = None,
     batch_size: Annotated[
         int | None,
-        typer.Option("--batch-size", "-b", help="Batch size to estimate for, interpolated if it was not probed."),
+        typer.Option("--batch-size", "-b", help="Batch size to train with; its time is interpolated if not probed."),
     ] = None,
     phase: Annotated[
         list[str] | None,
-        typer.Option(help="Phase of the training: EPOCHS:PROFILE, or EPOCHS:FACTOR of the time. Repeatable."),
+        typer.Option(help="Part of a training that changes: EPOCHS:PROFILE or EPOCHS:FACTOR; may be repeated."),
     ] = None,
     memory: Annotated[
-        bool, flag("--memory", help="Show GPU memory instead: peak by batch size, largest batch size per GPU type.")
+        bool, flag("--memory", help="Instead, estimate GPU memory by batch size, and the largest batch size per GPU.")
     ] = False,
-    gpu: Annotated[str | None, typer.Option(help="With --memory: only these GPU types, such as T4,L4.")] = None,
-    terms: Annotated[bool, flag("--terms", help="Also show the terms that add up to the time.")] = False,
+    gpu: Annotated[str | None, typer.Option(help="With --memory: show only these GPU types, as in T4,L4.")] = None,
+    terms: Annotated[bool, flag("--terms", help="Also show the parts that add up to the time.")] = False,
     keep: KeepOption = None,
     format: FormatOption = Format.table,  # noqa: A002
     method: MethodOption = _defaults.METHOD,
@@ -68,7 +68,7 @@ def estimate(
     boot_seconds: BootOption = 0.0,
     history: Annotated[
         list[str] | None,
-        typer.Option(help="Forecasts and outcomes that correct the estimates (folder or URL); may be repeated."),
+        typer.Option(help="Folder or URL of forecasts and outcomes to correct the estimates by; may be repeated."),
     ] = None,
     recalibrate: RecalibrateOption = True,
 ) -> None:
@@ -78,11 +78,11 @@ def estimate(
 
     Profiles of the same machine, batch size and fit are merged as repetitions. A script with several fits (trainings)
     gets a row per fit and a row for their sum; equal consecutive fits share a row. Use --phase for a training that
-    changes, such as from small to large images: FACTOR multiplies the time per epoch, PROFILE is another profile file.
-    Warnings are printed to standard error. Exit code 2 when a file cannot be read or a training cannot be estimated;
-    the other trainings are still shown.
+    changes, for example from small to large images: give each part as EPOCHS:FACTOR, where FACTOR multiplies the
+    measured time per epoch, or as EPOCHS:PROFILE with the file of another profile. Warnings are printed to standard
+    error. Exit code 2 if a file cannot be read or a training cannot be estimated; the other trainings are still shown.
 
-    With --memory, the command answers how much GPU memory the training needs. Batch sizes are then those of one GPU.
+    With --memory, the command shows how much GPU memory the training needs. Batch sizes are then those of one GPU.
 
     Examples:
 
@@ -125,8 +125,8 @@ def estimate(
             if is_program and not phase:
                 if keep is not None:
                     raise ArgumentError(
-                        f"{same[0].title}: the fits of a program cannot be kept as forecasts. Omit --keep, or estimate "
-                        "the files of one fit."
+                        f"{same[0].title}: a script with several fits cannot be kept as a forecast. Omit --keep, or "
+                        "give only the files of one fit."
                     )
                 found = [*_each_fit(same, counts, options)]
             else:
@@ -154,7 +154,7 @@ def estimate(
 
 
 def _show_memory(paths: list[str], batch_size: int | None, gpu: str | None, format: Format) -> None:  # noqa: A002
-    """Print the rows of ``estimate_memory``; a table has one part per answer."""
+    """Print the estimates of GPU memory: peak memory by batch size, and the largest batch size per GPU type."""
     from vmselect.prediction import estimate_memory
     from vmselect.prediction.memory import COLUMNS as ALL_COLUMNS
     from vmselect.prediction.memory import PEAK_COLUMNS
@@ -195,7 +195,7 @@ def _one_training(
 def _describe(
     same: list[Profile], one: RuntimeEstimate, options: dict[str, Any]
 ) -> tuple[dict[str, Any], tuple[Finding, ...]]:
-    """The row of an estimate, and its findings."""
+    """Return the row of an estimate to print, and its findings."""
     about = {
         "instance_type": same[0].instance_type,
         "batch_size": options["batch_size"] or same[0].batch_size,
@@ -225,13 +225,13 @@ def _each_fit(same: list[Profile], counts: list[int] | None, options: dict[str, 
 
 
 def _row(one: RuntimeEstimate) -> dict[str, Any]:
-    """The fields of an estimate, with the seconds of the training without its initialization."""
+    """Return the fields of an estimate as a dict, with initialization and training as separate fields."""
     before = one.terms.get("initialization", 0.0)
     return one.to_dict() | dict(one.terms) | {"training": one.seconds - before, "initialization": before}
 
 
 def _warnings(same: list[Profile]) -> Iterable[Finding]:
-    """The first warning of each finding code, with the title of its profile."""
+    """Return the first warning of each finding code, with the title of its profile in the message."""
     first: dict[str, Finding] = {}
     for profile in same:
         for finding in profile.findings:
@@ -241,7 +241,7 @@ def _warnings(same: list[Profile]) -> Iterable[Finding]:
 
 
 def _read_phase(text: str) -> tuple[int, Profile | float]:
-    """The number of epochs of a phase, and its factor or its profile."""
+    """Parse a value of ``--phase``; return its number of epochs, and its factor or its profile."""
     from vmselect.records import Profile
 
     length, _, what = text.partition(":")
@@ -250,7 +250,7 @@ def _read_phase(text: str) -> tuple[int, Profile | float]:
     except ValueError:
         epochs = 0
     if epochs < 1 or not what:
-        raise ArgumentError(f"--phase {text} cannot be read. Give EPOCHS:FACTOR or EPOCHS:PROFILE, such as 10:1.5.")
+        raise ArgumentError(f"--phase {text} is invalid. Write EPOCHS:FACTOR or EPOCHS:PROFILE, as in 10:1.5.")
     try:
         return epochs, float(what)
     except ValueError:
@@ -258,9 +258,9 @@ def _read_phase(text: str) -> tuple[int, Profile | float]:
 
 
 def _group(profiles: Iterable[Profile], *, across_sizes: bool) -> Iterable[tuple[list[Profile], bool]]:
-    """Groups of profiles to estimate together, each with True if its profiles are the fits of one program.
+    """Return groups of profiles to estimate together, each with True if its profiles are the fits of one script.
 
-    The other groups are repetitions, or all batch sizes of a machine if ``across_sizes`` is true.
+    The profiles of any other group are repetitions, or all batch sizes of a machine if ``across_sizes`` is True.
     """
     from vmselect.estimation.programs import split_programs
     from vmselect.grouping import group_repetitions

@@ -1,4 +1,4 @@
-"""The commands ``vmselect history``: list, compact and share the records of a team."""
+"""The commands ``vmselect history list``, ``compact`` and ``share``, which work on all records of a team."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ app = typer.Typer(help="List, compact and share the records in a folder or at a 
 FolderArgument = Annotated[
     str | None,
     typer.Argument(
-        help="Folder, or URL such as s3://team/records.",
+        help="Folder of records, or its URL, such as s3://team/records.",
         show_default="$VMSELECT_FOLDER, else profiles",
         metavar="FOLDER",
     ),
@@ -30,17 +30,17 @@ LIST_COLUMNS = (
 @app.command("list")
 def list_records(
     folder: FolderArgument = None,
-    kind: Annotated[str | None, typer.Option(help="Only records of this kind, such as training.")] = None,
-    gpu: Annotated[str | None, typer.Option(help="Only machines whose GPU has this in its name, such as T4.")] = None,
-    instance_type: Annotated[str | None, typer.Option(help="Only records of this instance type.")] = None,
-    model: Annotated[str | None, typer.Option(help="Only records of this model.")] = None,
-    since: Annotated[str | None, typer.Option(help="First day, month or year (UTC), such as 2026-10.")] = None,
-    until: Annotated[str | None, typer.Option(help="Last day, month or year (UTC), such as 2026-10-15.")] = None,
+    kind: Annotated[str | None, typer.Option(help="List only records of this kind, such as training.")] = None,
+    gpu: Annotated[str | None, typer.Option(help="List only records of GPUs with this name, such as T4.")] = None,
+    instance_type: Annotated[str | None, typer.Option(help="List only records of this instance type.")] = None,
+    model: Annotated[str | None, typer.Option(help="List only records of this model.")] = None,
+    since: Annotated[str | None, typer.Option(help="First day, month or year to list (UTC), as in 2026-10.")] = None,
+    until: Annotated[str | None, typer.Option(help="Last day, month or year to list (UTC), as in 2026-10-15.")] = None,
     format: FormatOption = Format.table,  # noqa: A002
 ) -> None:
-    """List the records in a folder, oldest first. A compacted history makes this faster.
+    """List the records in a folder, oldest first. After vmselect history compact, this is faster.
 
-    Exit code 1 when no record matches.
+    Exit code 1 if no record matches.
 
     Examples:
 
@@ -70,10 +70,10 @@ def compact(
     folder: FolderArgument = None,
     format: FormatOption = Format.table,  # noqa: A002
 ) -> None:
-    """Write the records to Parquet files in the subfolder history, from which they load faster.
+    """Copy all records to Parquet files in the subfolder "history", from which they are read faster.
 
-    The JSON files stay and remain authoritative. The command may be interrupted, repeated, and run by several people
-    at the same time. Exit code 1 when a JSON file is not a record.
+    The JSON files are kept; if a record is in both, its JSON file counts. The command may be interrupted, repeated, and
+    run by several people at the same time. Exit code 1 if a JSON file is not a record.
 
     Examples:
 
@@ -102,10 +102,11 @@ def share(
     folder: FolderArgument = None,
     format: FormatOption = Format.table,  # noqa: A002
 ) -> None:
-    """Export ratios of step times between machine types, with precision, batch-size class and limiting factor only.
+    """Export how many times faster one machine type trains than another, without any confidential data.
 
-    The file has no names of models, files, hosts, users or data, and no absolute times. Machine types that no provider
-    sells are left out. Read the file before you pass it on. Exit code 1 when there is nothing to share.
+    The CSV file contains ratios of step times, with precision, range of the batch size and what limited the training.
+    It contains no names of models, files, hosts, users or data, and no absolute times. Machine types that no provider
+    rents out are left out. Read the file before you pass it on. Exit code 1 if there is nothing to share.
 
     Examples:
 
@@ -118,7 +119,7 @@ def share(
 
     rows = share_ratios(load_profiles(_choose(folder)))
     if not rows:
-        print_err(["No training was measured on two machine types that a provider sells, so nothing is exported."])
+        print_err(["No training was measured on two machine types of cloud providers, so nothing was exported."])
         raise typer.Exit(1)
     write_ratios(rows, output)
     emit(rows, COLUMNS, format=format)

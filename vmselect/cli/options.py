@@ -1,6 +1,6 @@
 """Options that several commands share.
 
-The value of an option that is not given is None, so that the default of the library applies.
+An option that is not given has the value None, so that the default value of the Python function applies.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ spot_option = functools.partial(typer.Option, rich_help_panel="Spot interruption
 
 ProfilesArgument = Annotated[
     list[str],
-    typer.Argument(metavar="PROFILES...", help="Profile files, or folders or URLs of folders.", show_default=False),
+    typer.Argument(metavar="PROFILES...", help="Files or folders of profiles, or URLs of folders.", show_default=False),
 ]
 EpochsOption = Annotated[
     str | None,
     typer.Option(
-        "--epochs", "-e", help="Numbers of epochs; the last determines the ranking.", show_default="as probed"
+        "--epochs", "-e", help="Epochs to train, as in 50 or 5,10,50; the last ranks.", show_default="as probed"
     ),
 ]
-DecideAtOption = Annotated[int | None, typer.Option(help="Number of epochs that determines the ranking.")]
+DecideAtOption = Annotated[int | None, typer.Option(help="Number of --epochs that determines the ranking.")]
 TopOption = Annotated[int, typer.Option(help="Number of candidates to show in the table.", min=1)]
 CatalogOption = Annotated[Path | None, price_option(help="Use only the prices of this file (CSV or JSON).")]
-OwnPricesOption = Annotated[Path | None, price_option(help="Own prices (CSV or JSON), which replace catalog prices.")]
-DateOption = Annotated[str | None, price_option(help="Use the prices shipped for this day, such as 2021-02-28.")]
+OwnPricesOption = Annotated[Path | None, price_option(help="File of own prices (CSV or JSON), which take precedence.")]
+DateOption = Annotated[str | None, price_option(help="Use the shipped prices of this day, such as 2021-02-28.")]
 MethodOption = Annotated[
     str | None, estimate_option(help="Estimation method, such as robust or malta-epoch.", show_default=_defaults.METHOD)
 ]
@@ -51,14 +51,14 @@ ConfidenceOption = Annotated[
     float | None,
     estimate_option(help="Confidence level of the intervals.", show_default=f"{_defaults.CONFIDENCE:g}"),
 ]
-ExamplesOption = Annotated[int | None, estimate_option(help="Number of training examples. Default: as probed.")]
+ExamplesOption = Annotated[int | None, estimate_option(help="Training examples per epoch. Default: as probed.")]
 ValidationExamplesOption = Annotated[
-    int | None, estimate_option(help="Number of validation examples. Default: as probed.")
+    int | None, estimate_option(help="Examples per validation; 0 for none. Default: as probed.")
 ]
 StepsPerEpochOption = Annotated[float | None, estimate_option(help="Training steps per epoch. Default: as probed.")]
 BootOption = Annotated[float | None, estimate_option(help="Seconds that a machine takes to boot.", show_default="0")]
 KeepOption = Annotated[
-    str | None, typer.Option(help="Keep the predictions as forecasts in this folder, for vmselect score.")
+    str | None, typer.Option(help="Write the predictions as forecasts to this folder, for vmselect score.")
 ]
 RecalibrateOption = Annotated[
     bool,
@@ -70,27 +70,27 @@ RecalibrateOption = Annotated[
 
 @dataclass(kw_only=True)
 class RankingOptions:
-    """The options that the commands ``rank``, ``report`` and ``select`` share."""
+    """The options that the commands ``rank``, ``next``, ``report`` and ``select`` share."""
 
     objective: Annotated[
         str | None,
         typer.Option("--objective", "-o", help="Minimize cost, time, or both: cost=0.7,time=0.3.", show_default="cost"),
     ] = None
     batch_size: Annotated[
-        str | None, typer.Option("--batch-size", "-b", help="Batch sizes to rank, such as 64,256, or all.")
+        str | None, typer.Option("--batch-size", "-b", help="Batch sizes to rank, as in 64,256, or all.")
     ] = None
     model: Annotated[str | None, typer.Option(help="Use only the profiles of this model.")] = None
     fit: Annotated[str | None, typer.Option(help="Number or name of the fit to rank, if a script has several.")] = None
     keep: KeepOption = None
-    deadline_hours: Annotated[float | None, limit_option(help="Exclude candidates over this number of hours.")] = None
-    budget_usd: Annotated[float | None, limit_option(help="Exclude candidates that cost more than this (USD).")] = None
+    deadline_hours: Annotated[float | None, limit_option(help="Exclude machines that take more hours.")] = None
+    budget_usd: Annotated[float | None, limit_option(help="Exclude machines that cost more than this (USD).")] = None
     deadline_chance: Annotated[
         float | None,
-        limit_option(help="Exclude candidates that keep the deadline with a lower probability, such as 0.9."),
+        limit_option(help="Least probability of meeting --deadline-hours, such as 0.9; exclude other machines."),
     ] = None
     budget_chance: Annotated[
         float | None,
-        limit_option(help="Exclude candidates that keep the budget with a lower probability, such as 0.9."),
+        limit_option(help="Least probability of meeting --budget-usd, such as 0.9; exclude other machines."),
     ] = None
     region: Annotated[list[str] | None, price_option(help="Region of the prices, or all; may be repeated.")] = None
     market: Annotated[
@@ -98,45 +98,47 @@ class RankingOptions:
         price_option(help="Market: on_demand, spot, reserved_1y, reserved_3y, or all.", show_default=_defaults.MARKET),
     ] = None
     services: Annotated[
-        str | None, price_option(help="Also price the machines as this service: sagemaker, ec2, or all.")
+        str | None, price_option(help="Also rank the machines at the prices of this service: sagemaker, ec2, or all.")
     ] = None
     catalog: CatalogOption = None
     own_prices: OwnPricesOption = None
     date: DateOption = None
     billing: Annotated[
         str | None,
-        price_option(help="Billed time: exact, or provider (rounded up by its rules).", show_default="exact"),
+        price_option(help="Billed time: exact, or provider (rounded up as each provider does).", show_default="exact"),
     ] = None
     include_retired: Annotated[
         bool, price_option("--include-retired", help="Also rank VM types that can no longer be rented.", metavar="")
     ] = False
     include_unused_gpus: Annotated[
-        bool, price_option("--include-unused-gpus", help="Also rank GPU machines that trained on no GPU.", metavar="")
+        bool, price_option("--include-unused-gpus", help="Also rank GPU machines whose GPU was not used.", metavar="")
     ] = False
     machines: Annotated[
         str | None,
-        machine_option(help="Also rank machines that were never probed: all, or names such as g5.xlarge,g6.xlarge."),
+        machine_option(help="Also rank machines that were never probed: all, or names, as in g5.xlarge,g6.xlarge."),
     ] = None
     history: Annotated[
         list[str] | None,
-        machine_option(help="Records, forecasts and outcomes to learn from (folder or URL); may be repeated."),
+        machine_option(help="Folder or URL of records of other trainings, for better predictions; may be repeated."),
     ] = None
     gpus: Annotated[
-        str | None, machine_option(help="Also rank machines with these numbers of the probed GPUs: 1,2,4,8.")
+        str | None, machine_option(help="Also rank machines with these numbers of the probed GPU, as in 1,2,4,8.")
     ] = None
     nodes: Annotated[
-        str | None, machine_option(help="Also rank these numbers of machines, if two were probed together: 3,4.")
+        str | None, machine_option(help="Also rank these numbers of machines that train together, as in 3,4.")
     ] = None
     constant_batch: Annotated[
         str | None,
-        machine_option(help="Batch size that stays the same on more GPUs: per_gpu, global.", show_default="per_gpu"),
+        machine_option(help="Batch size that is equal on more GPUs: per_gpu, or global.", show_default="per_gpu"),
     ] = None
     recalibrate: RecalibrateOption = True
-    provider: Annotated[str | None, machine_option(help="Only machines of these providers: aws,gcp.")] = None
-    gpu: Annotated[str | None, machine_option(help="Only machines with these GPUs: T4,L4.")] = None
-    gpu_memory_gib: Annotated[float | None, machine_option(help="Least memory of a GPU in GiB.")] = None
+    provider: Annotated[str | None, machine_option(help="Add only machines of these providers, as in aws,gcp.")] = None
+    gpu: Annotated[str | None, machine_option(help="Add only machines with these GPUs, as in T4,L4.")] = None
+    gpu_memory_gib: Annotated[
+        float | None, machine_option(help="Add only machines whose GPU has at least this memory in GiB.")
+    ] = None
     max_usd_per_hour: Annotated[
-        float | None, machine_option(help="Only machines with an offer up to this price per hour (USD).")
+        float | None, machine_option(help="Add only machines that cost at most this price per hour in USD.")
     ] = None
     method: MethodOption = None
     confidence: ConfidenceOption = None
@@ -144,18 +146,18 @@ class RankingOptions:
     validation_examples: ValidationExamplesOption = None
     steps_per_epoch: StepsPerEpochOption = None
     boot_seconds: BootOption = None
-    interruptions_per_hour: Annotated[float | None, spot_option(help="Expected interruptions per hour of a VM.")] = None
+    interruptions_per_hour: Annotated[float | None, spot_option(help="Expected interruptions of a VM per hour.")] = None
     checkpoint_minutes: Annotated[
         float | None,
         spot_option(help="Minutes between two checkpoints.", show_default=f"{_defaults.CHECKPOINT_MINUTES:g}"),
     ] = None
     restart_minutes: Annotated[
         float | None,
-        spot_option(help="Minutes from interruption to restart.", show_default=f"{_defaults.RESTART_MINUTES:g}"),
+        spot_option(help="Minutes from an interruption to the restart.", show_default=f"{_defaults.RESTART_MINUTES:g}"),
     ] = None
 
     def rank(self, profiles: list[str], **given: Any) -> Ranking:
-        """Rank the machines of the profiles, or with the argument ``study`` pairs of machine and batch size."""
+        """Rank the machines of the profiles or, if ``study`` is given, pairs of machine and batch size."""
         from vmselect.ranking import rank, select
         from vmselect.records import load_profiles
         from vmselect.sweeps import read_state
@@ -171,7 +173,7 @@ class RankingOptions:
         return ranking.with_findings(spared) if spared else ranking
 
     def _arguments(self) -> dict[str, Any]:
-        """The given options as arguments of :func:`vmselect.rank`."""
+        """Return the given options as arguments of :func:`vmselect.rank`."""
         from vmselect.records import load_records
 
         given = {one.name: value for one in fields(self) if (value := getattr(self, one.name)) is not None}
@@ -210,8 +212,8 @@ class RankingOptions:
 def with_ranking_options(command: Callable[..., None]) -> Callable[..., None]:
     """Add the options of :class:`RankingOptions` to ``command``, which receives them as its argument ``options``.
 
-    Typer makes an option of each parameter of a signature. The signature of the returned function therefore lists the
-    fields of the class instead of ``options``.
+    Typer creates an option for each parameter of a function. The signature of the returned function therefore contains
+    the fields of the class instead of ``options``.
     """
     shared = inspect.signature(RankingOptions, eval_str=True).parameters
     own = [one for one in inspect.signature(command, eval_str=True).parameters.values() if one.name != "options"]
@@ -226,29 +228,29 @@ def with_ranking_options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def open_catalog(path: Path | None, *, date: str | None, own_prices: Path | None = None) -> Catalog:
-    """The catalog of the price file ``path``, of the day ``date``, or the default, with ``own_prices`` added."""
+    """Return the catalog of the file ``path`` or of the day ``date``, or the default one, with ``own_prices`` added."""
     from vmselect.catalog import Catalog
 
     if path is not None and date is not None:
-        raise ArgumentError("--catalog and --date name two different catalogs. Give only one of them.")
+        raise ArgumentError("--catalog and --date select two different catalogs. Give only one of the two options.")
     listed = Catalog.embedded(date) if date else None
     prices = Catalog.load(path) if path is not None else listed or Catalog.default()
     return prices.with_offers(Catalog.load(own_prices)) if own_prices is not None else prices
 
 
 def read_numbers(text: str, *, option: str) -> list[int]:
-    """The whole numbers in ``text``, which are separated by commas."""
+    """Return the whole numbers in ``text``, which are separated by commas. ``option`` is its name in messages."""
     try:
         return [int(part) for part in text.split(",")]
     except ValueError:
-        raise ArgumentError(f"{option} {text!r} cannot be read. Give whole numbers, such as 50 or 5,10,20.") from None
+        raise ArgumentError(f"{option} {text!r} is invalid. Give whole numbers, as in 50 or 5,10,20.") from None
 
 
 def read_weights(text: str, *, option: str, single: Callable[[str], Any]) -> Any:
-    """``{'a': 0.7, 'b': 0.3}`` for the text ``a=0.7,b=0.3``; ``single(text)`` for a text without ``=``."""
+    """Parse a text such as ``a=0.7,b=0.3`` to ``{'a': 0.7, 'b': 0.3}``; return ``single(text)`` for others."""
     try:
         if "=" in text:
             return {name.strip(): float(number) for name, number in (part.split("=") for part in text.split(","))}
         return single(text)
     except ValueError:
-        raise ArgumentError(f"{option} {text!r} cannot be read. Write name=number, such as a=0.7,b=0.3.") from None
+        raise ArgumentError(f"{option} {text!r} is invalid. Write name=number, as in a=0.7,b=0.3.") from None

@@ -1,4 +1,4 @@
-"""Printing rows as a table, JSON or CSV to standard output, and messages to standard error."""
+"""Prints rows as a table, JSON or CSV to standard output, and messages to standard error."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ class Format(enum.StrEnum):
     csv = "csv"
 
 
-FormatOption = Annotated[Format, typer.Option("--format", help="Format of the rows on standard output.")]
+FormatOption = Annotated[Format, typer.Option("--format", help="Format of the output.")]
 
 flag = functools.partial(typer.Option, metavar="")
-"""Declares an option without a value. The empty metavar keeps the type out of the help text."""
+"""Declares a command-line option without a value. With the empty metavar, the help text shows no type."""
 
 
 def emit(
@@ -48,9 +48,9 @@ def emit(
     title: str = "",
     spare: Collection[str] = (),
 ) -> None:
-    """Print ``rows`` to standard output. Numbers are rounded in a table and keep all digits in JSON and CSV.
+    """Print ``columns`` of ``rows`` to standard output. Numbers are rounded in a table, but not in JSON and CSV.
 
-    If a table is too wide for the terminal, it omits those columns in ``spare`` in which all rows are equal.
+    If a table is too wide for the terminal, the columns in ``spare`` are omitted if all rows are equal in them.
     """
     _replace_unprintable()
     if format is Format.json:
@@ -66,14 +66,14 @@ def emit(
 
 
 def print_out(line: object, *, raw: bool = False) -> None:
-    """Print ``line`` to standard output. With ``raw``, as for JSON, its line breaks are kept."""
+    """Print ``line`` to standard output. With ``raw=True``, as for JSON, its line breaks are kept."""
     _replace_unprintable()
     sys.stdout.write((str(line) if raw else printable(str(line))) + "\n")
     sys.stdout.flush()  # before messages to standard error that follow
 
 
 def frame_rows(frame: pd.DataFrame) -> list[dict[str, Any]]:
-    """The rows of ``frame`` as dictionaries, for :func:`emit`."""
+    """Return the rows of ``frame`` as dictionaries, for :func:`emit`."""
     return [{str(name): value for name, value in row.items()} for row in frame.to_dict("records")]
 
 
@@ -100,13 +100,13 @@ def _print_table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], titl
 
 
 def _replace_unprintable() -> None:
-    """Let standard output print a question mark for each character that its encoding lacks, instead of failing."""
+    """Make standard output print a question mark for each character that its encoding lacks, instead of failing."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")
 
 
 def _plain(value: Any) -> Any:
-    """``value`` as JSON can contain it: a numpy scalar as a Python number, NaN and infinity as None."""
+    """Convert ``value`` for JSON: a numpy scalar to a Python number, NaN and infinity to None."""
     if hasattr(value, "item"):
         value = value.item()
     return None if isinstance(value, float) and not math.isfinite(value) else value
@@ -120,7 +120,7 @@ def _cell(value: Any) -> Any:
 
 
 def _safe(cell: Any) -> Any:
-    """``cell`` for CSV: text that a spreadsheet would run as a formula gets a leading apostrophe."""
+    """Convert ``cell`` for CSV: text that a spreadsheet would run as a formula gets a leading apostrophe."""
     if not isinstance(cell, str):
         return cell
     text = printable(cell)

@@ -21,9 +21,9 @@ app = typer.Typer(help="Show, refresh and compare the prices of VM types.", no_a
 
 SPARE = ("provider", "service", "region", "market", "date", "retired", "source", "note")
 ProviderOption = Annotated[
-    list[str] | None, typer.Option("--provider", help="Provider, such as aws, azure or gcp. Repeat it for several.")
+    list[str] | None, typer.Option("--provider", help="Provider, such as aws, azure or gcp; may be repeated.")
 ]
-RegionOption = Annotated[list[str] | None, typer.Option("--region", help="Region. Repeat the option for several.")]
+RegionOption = Annotated[list[str] | None, typer.Option("--region", help="Region, such as us-east-1; may be repeated.")]
 
 
 @app.command()
@@ -31,7 +31,9 @@ def show(
     instance_type: Annotated[list[str] | None, typer.Argument(help="VM types to show; all if none is given.")] = None,
     provider: ProviderOption = None,
     region: RegionOption = None,
-    market: Annotated[str, typer.Option(help="on_demand, spot, reserved_1y, reserved_3y, or all.")] = _defaults.MARKET,
+    market: Annotated[
+        str, typer.Option(help="Market of the prices: on_demand, spot, reserved_1y, reserved_3y, or all.")
+    ] = _defaults.MARKET,
     gpu: Annotated[str | None, typer.Option(help="Show only VM types with this GPU, such as T4.")] = None,
     date: DateOption = None,
     catalog: CatalogOption = None,
@@ -39,7 +41,7 @@ def show(
     retired: Annotated[bool, flag("--retired", help="Also show VM types that can no longer be rented.")] = False,
     format: FormatOption = Format.table,  # noqa: A002
 ) -> None:
-    """Show the prices of VM types, cheapest first: your refreshed prices, or else those that ship with vmselect."""
+    """Show the prices of VM types, cheapest first: your refreshed prices, or else prices that ship with vmselect."""
     from vmselect.catalog import COLUMNS, describe_age, describe_unpriced
 
     prices = open_catalog(catalog, date=date, own_prices=own_prices)
@@ -57,7 +59,7 @@ def show(
     age = describe_age(rows["date"].astype(str).unique())
     print_err([*prices.findings, *([age] if age else [])])
     print_err(
-        f"No price of {name} is known ({what}). Refresh prices, or use --own-prices." for name, what in unpriced.items()
+        f"No price of {name} ({what}) is known. Refresh prices, or use --own-prices." for name, what in unpriced.items()
     )
     if not len(rows):
         print_err(["No price matches these options. Choose another --market or --region, or add --retired."])
@@ -70,12 +72,12 @@ def refresh(
     region: RegionOption = None,
     source: Annotated[
         str,
-        typer.Option(help="Source: api (each provider's price API), or skypilot (its catalog; no account needed)."),
+        typer.Option(help="Source: api (price API of each provider), or skypilot (its public catalog, no account)."),
     ] = "api",
-    max_age_hours: Annotated[float, typer.Option(help="Keep prices that were fetched within this many hours.")] = 6.0,
+    max_age_hours: Annotated[float, typer.Option(help="Do not fetch prices again within this many hours.")] = 6.0,
     format: FormatOption = Format.table,  # noqa: A002
 ) -> None:
-    """Fetch current prices into your cache folder. If the prices of a region cannot be fetched, its old prices remain.
+    """Fetch current prices to your cache folder. If the prices of a region cannot be fetched, its old prices stay.
 
     Examples:
 
@@ -111,7 +113,7 @@ def refresh(
 
 @app.command()
 def snapshot(
-    folder: Annotated[Path, typer.Argument(help="Folder pricing/ of a source checkout of vmselect.")] = Path("pricing"),
+    folder: Annotated[Path, typer.Argument(help="Folder pricing/ in the source code of vmselect.")] = Path("pricing"),
 ) -> None:
     """For developers of vmselect: write your refreshed prices as a new snapshot that ships with vmselect."""
     from vmselect.catalog.refresh import write_snapshot
@@ -125,7 +127,7 @@ def diff(
     new: Annotated[Path | None, typer.Argument(help="Newer price file.", show_default="your refreshed prices")] = None,
     format: FormatOption = Format.table,  # noqa: A002
 ) -> None:
-    """List the prices that are new, removed, higher or lower in NEW than in OLD. Exit code 1 when there are any."""
+    """List the prices that are new, removed, higher or lower in NEW than in OLD. Exit code 1 if there are any."""
     from vmselect.catalog import Catalog, compare_prices
     from vmselect.catalog.catalog import CHANGE_COLUMNS
 

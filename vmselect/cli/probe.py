@@ -1,4 +1,4 @@
-"""The command ``vmselect probe``: run an unmodified training script with a probe in every training it starts."""
+"""The command ``vmselect probe``, which runs a training script unchanged and measures every training in it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from vmselect.errors import ArgumentError
 from vmselect.units import format_seconds
 
 CONTEXT = {"allow_interspersed_args": False, "ignore_unknown_options": True}
-"""Everything after the script's name belongs to the script."""
+"""Settings of the command: everything after the script's name is passed to the script."""
 
 EXTRAS = {
     "keras": "vmselect[tensorflow]",
@@ -26,17 +26,18 @@ EXTRAS = {
     "lightning": "lightning",
     "transformers": "transformers[torch]",
 }
-"""For each package that a script may import, the argument of ``pip install``."""
+"""Maps each package that a script may import to the argument of ``pip install`` that installs it."""
 
 STEADY_SECONDS = 2.0
-"""Minimum duration of the steady steps that are measured in each epoch. The speed of a machine changes from second to
-second, so that twenty short steps would measure one moment only."""
+"""Least total seconds of the steady steps that are measured in each epoch. The speed of a machine changes from second
+to second, so twenty short steps would measure one moment only."""
 
 PROBE_OPTIONS = (
     "--instance-type", "--fits", "--watch", "--touch-files", "--unprotected", "--steady-seconds", "--alarm",
     "--alarm-cpu", "--alarm-when",
 )  # fmt: skip
-"""Options that scripts rarely have. After the script's name they were probably meant for vmselect."""
+"""Options of ``vmselect probe`` that scripts rarely have. If one of them comes after the script's name, a warning is
+printed: it was passed to the script, but was probably meant for vmselect."""
 
 
 def probe(
@@ -50,48 +51,52 @@ def probe(
             show_default="$VMSELECT_FOLDER, else profiles",
         ),
     ] = None,
-    steps: Annotated[int, typer.Option(help="Minimum number of steady steps to measure in each epoch.")] = 20,
+    steps: Annotated[int, typer.Option(help="Least number of steps to measure in each epoch, after the first.")] = 20,
     steady_seconds: Annotated[
-        float, typer.Option(help="Minimum duration of the measured steady steps in each epoch, in seconds.")
+        float, typer.Option(help="Least total duration of the measured steps of each epoch, in seconds.")
     ] = STEADY_SECONDS,
     validations: Annotated[int, typer.Option(help="Number of validations to measure: 0, 1 or 2.")] = 2,
-    validation_steps: Annotated[int | None, typer.Option(help="Batches to run in validations after the first.")] = None,
-    seconds: Annotated[float | None, typer.Option(help="Maximum duration of each probed training.")] = None,
+    validation_steps: Annotated[
+        int | None, typer.Option(help="Number of batches after which to end the second validation (Keras only).")
+    ] = None,
+    seconds: Annotated[float | None, typer.Option(help="Seconds after which to end each training.")] = None,
     watch: Annotated[bool, flag("--watch", help="Measure each training until it ends instead of stopping it.")] = False,
-    fits: Annotated[int | None, typer.Option(help="Exit the script after this number of trainings.")] = None,
+    fits: Annotated[int | None, typer.Option(help="End the script after this number of trainings.")] = None,
     fit: Annotated[
         list[int] | None,
-        typer.Option(help="Measure only the training with this number, from 1. Repeat the option for several."),
+        typer.Option(help="Measure only the training with this number, counted from 1; may be repeated."),
     ] = None,
-    name: Annotated[list[str] | None, typer.Option(help="Name of the measured training; repeat for the next.")] = None,
+    name: Annotated[list[str] | None, typer.Option(help="Name of the first, second, ... measured training.")] = None,
     touch_files: Annotated[
-        bool, flag("--touch-files", help="Do not protect files: keep everything that the script writes.")
+        bool, flag("--touch-files", help="Do not restore files: keep everything that the script writes.")
     ] = False,
     unprotected: Annotated[
         list[Path] | None,
-        typer.Option(help="File or folder that the script may change although it is probed. Repeat for several."),
+        typer.Option(help="File or folder that is not restored if the script changes it; may be repeated."),
     ] = None,
-    sample: Annotated[float, typer.Option(help="Seconds between samples of utilization; 0 takes none.")] = 1.0,
+    sample: Annotated[float, typer.Option(help="Seconds between samples of machine usage; 0 for no samples.")] = 1.0,
     alarm: Annotated[
         str | None, typer.Option(help="Command to run when CPU utilization stays high (message in $VMSELECT_ALARM).")
     ] = None,
     alarm_cpu: Annotated[float, typer.Option(help="CPU utilization (0 to 1) above which --alarm runs.")] = 0.9,
     alarm_when: Annotated[
-        str | None, typer.Option(help="Run --alarm by another sampled quantity, such as 'gpu*_busy_share<0.2'.")
+        str | None, typer.Option(help="Condition for --alarm instead of CPU utilization, as in 'gpu*_busy_share<0.2'.")
     ] = None,
-    alarm_seconds: Annotated[float, typer.Option(help="Seconds beyond the threshold before --alarm runs.")] = 10.0,
+    alarm_seconds: Annotated[float, typer.Option(help="Seconds for which this must last before --alarm runs.")] = 10.0,
     batch_size: Annotated[int | None, typer.Option(help="Batch size, if it cannot be detected.")] = None,
-    instance_type: Annotated[str | None, typer.Option(help="Instance type, if it cannot be detected.")] = None,
-    region: Annotated[str | None, typer.Option(help="Region, if it cannot be detected.")] = None,
+    instance_type: Annotated[
+        str | None, typer.Option(help="Instance type of this machine, if it cannot be detected.")
+    ] = None,
+    region: Annotated[str | None, typer.Option(help="Region of this machine, if it cannot be detected.")] = None,
     quiet: Annotated[bool, flag("--quiet", help="Print no messages of vmselect.")] = False,
 ) -> None:
     """Run a training SCRIPT unchanged, measure every training it starts, and write a profile of each.
 
-    Works with Keras, plain torch, Lightning and the Hugging Face Trainer. Give options of vmselect before the name of
-    the script: everything after the name is passed to the script. Each training is stopped after a few seconds of
-    measuring, unless --watch is given. When the script has ended, every file that existed before is as it was, and
-    new files of a stopped training are removed. A plain torch script exits after its first training, unless --fits or
-    --fit asks for more. The exit code is that of the script, or 1 if the script succeeds but no training was measured.
+    The script may use Keras, plain torch, Lightning or the Hugging Face Trainer. Give options of vmselect before the
+    name of the script: everything after the name is passed to the script. Each training is ended after a few seconds
+    of measuring, unless --watch is given. When the script has ended, files that existed before are restored, and new
+    files of a training that was ended early are removed. A plain torch script ends after its first training, unless
+    --fits or --fit asks for more. The exit code is that of the script, or 1 if no training was measured.
 
     Examples:
 
@@ -121,7 +126,7 @@ def probe(
     misplaced = [one for one in arguments or () if one.partition("=")[0] in PROBE_OPTIONS]
     if misplaced and not quiet:
         names = ", ".join(misplaced)
-        print_err([f"vmselect: {names} was passed to {script}. Write vmselect's options before the script's name."])
+        print_err([f"vmselect: {names} was passed to {script}. Write options of vmselect before the script's name."])
     target = choose_path(path) or Path("profiles")
     check_target(target, "training")
     wanted = several(check_count, "--fit", fit) if fit else ()
@@ -151,24 +156,24 @@ def probe(
                 print_err([f"vmselect: the whole training of {profile.title} took {took}."])
     if run.measured > 1 and target.name.endswith(".json"):
         print_err(
-            [f"vmselect: {target} contains only the last of {run.measured} trainings. Give a folder to keep all."]
+            [f"vmselect: {target} contains only the last of {run.measured} trainings. Use --path with a folder."]
         )
     if not run.measured:
         print_err(
             [
-                "vmselect: no training was measured with Keras, Lightning, the Hugging Face Trainer or plain torch. "
-                "Measure another training loop with vmselect.probe_loop."
+                "vmselect: the script contains no training with Keras, Lightning, the Hugging Face Trainer or plain "
+                "torch that could be measured. Measure other training loops with vmselect.probe_loop."
             ]
         )
         raise typer.Exit(1)
 
 
 def _read_condition(text: str) -> dict[str, Any]:
-    """The arguments ``quantity`` and ``above`` or ``below`` of an alarm, from a text such as ``cpu_share>0.9``."""
+    """Return the arguments ``quantity`` and ``above`` or ``below`` of an alarm for a text such as ``cpu_share>0.9``."""
     found = re.fullmatch(r"\s*([\w*]+)\s*([<>])\s*(\S+)\s*", text)
     try:
         quantity, sign, number = found.groups() if found else ("", "", "")
         return {"quantity": quantity, "above" if sign == ">" else "below": float(number)}
     except ValueError:
-        message = f"--alarm-when {text!r} cannot be read. Write quantity>number or quantity<number."
+        message = f"--alarm-when {text!r} is invalid. Write quantity>number or quantity<number, as in cpu_share>0.9."
         raise ArgumentError(message) from None

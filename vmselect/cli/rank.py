@@ -1,4 +1,4 @@
-"""The commands ``rank``, ``next``, ``report`` and ``select``, which rank candidates by the profiles of machines."""
+"""The commands ``rank``, ``next``, ``report`` and ``select``, which rank machines by their profiles and prices."""
 
 from __future__ import annotations
 
@@ -53,17 +53,21 @@ def rank(
     *,
     epochs: EpochsOption = None,
     decide_at: DecideAtOption = None,
-    relative_to: Annotated[str | None, typer.Option(help="Also compare with this instance type.")] = None,
-    against: Annotated[str | None, typer.Option(help="Watched trainings to compare with the estimates.")] = None,
+    relative_to: Annotated[
+        str | None, typer.Option(help="Also show price, speed and cost relative to this instance type.")
+    ] = None,
+    against: Annotated[
+        str | None, typer.Option(help="Also compare the estimates with the complete trainings in this folder.")
+    ] = None,
     top: TopOption = 20,
     format: FormatOption = Format.table,  # noqa: A002
     options: RankingOptions,
 ) -> None:
     """Rank the probed machines by the time and cost of the training, with intervals.
 
-    The table shows the candidates at the number of epochs that determines the ranking. CSV output contains all numbers
-    of epochs, JSON output also the findings and excluded candidates. Findings are printed to standard error. Exit code
-    1 when no candidate is feasible.
+    A candidate is a machine with a batch size and a price. The table shows the candidates at the number of epochs that
+    determines the ranking. CSV output contains all numbers of epochs, JSON output also the findings and excluded
+    candidates. Findings are printed to standard error. Exit code 1 if no candidate meets the limits.
 
     Examples:
 
@@ -113,8 +117,8 @@ def next_probe(
 ) -> None:
     """Recommend the machine to probe next: the one whose probe improves the choice most per dollar.
 
-    All GPU machines of the catalog are considered, unless --machines names others. Exit code 1 when no probe is worth
-    its price for this training.
+    All GPU machines of the catalog are considered, unless --machines lists others. Exit code 1 if no probe is worth
+    its cost for this training.
 
     Examples:
 
@@ -128,7 +132,7 @@ def next_probe(
     ranking = options.rank(profiles, **_read_epochs(epochs), decide_at=decide_at)
     probe = ranking.next_probe
     if format is Format.table:
-        print_out(str(probe) if probe else "No probe is worth its price for this training.")
+        print_out(str(probe) if probe else "No probe is worth its cost for this training.")
         print_err([ranking.verdict])
     else:
         names = [field.name for field in fields(NextProbe)]
@@ -143,12 +147,12 @@ def report(
     *,
     epochs: EpochsOption = None,
     decide_at: DecideAtOption = None,
-    output: Annotated[Path, typer.Option("--output", help="HTML file to write the page to.")] = Path("report.html"),
+    output: Annotated[Path, typer.Option("--output", help="HTML file to write.")] = Path("report.html"),
     options: RankingOptions,
 ) -> None:
     """Write the ranking as one self-contained HTML page, in which objective and limits can be changed.
 
-    The address of the page is printed to standard output. Exit code 1 when no candidate is feasible; the page then
+    The URL of the page is printed to standard output. Exit code 1 if no candidate meets the limits; the page then
     states why.
 
     Examples:
@@ -174,7 +178,7 @@ def select(
         typer.Option("--study", "-s", help="Convergence study (file or folder); may be repeated.", show_default=False),
     ],
     minimum_metric: Annotated[
-        str | None, typer.Option(help="Final metric that a batch size must reach, such as 0.97 or val_loss=0.2.")
+        str | None, typer.Option(help="Final metric that a batch size must reach, as in 0.97 or val_loss=0.2.")
     ] = None,
     report: Annotated[Path | None, typer.Option(help="Also write the report page to this HTML file.")] = None,
     top: TopOption = 20,
@@ -184,7 +188,7 @@ def select(
     """Rank pairs of VM type and batch size by the time and cost of training until the model converges.
 
     The number of epochs of each batch size comes from a convergence study, the time per epoch from the profiles.
-    Findings are printed to standard error. Exit code 1 when no candidate is feasible.
+    Findings are printed to standard error. Exit code 1 if no pair meets the limits.
 
     Examples:
 
@@ -218,7 +222,10 @@ def _print_ranking(
     format: Format,  # noqa: A002
     more: Callable[[Row], dict[str, Any]] = lambda _: {},
 ) -> None:
-    """Print rows to standard output and findings to standard error. ``more(row)`` adds columns after the epochs."""
+    """Print ``ranking`` to standard output and its findings to standard error.
+
+    A table has at most ``top`` rows. ``more(row)`` returns columns to add after the epochs.
+    """
     from vmselect.ranking.measures import MEASURES
 
     names = tuple(more(ranking.best)) if ranking else ()
@@ -255,7 +262,7 @@ def _shown(row: Row) -> dict[str, Any]:
 
 
 def _remarks(ranking: Ranking, top: int) -> list[str]:
-    """The lines to print below the table: crossovers, excluded candidates, findings."""
+    """Return the lines to print below the table: next probe, crossovers, excluded candidates, findings."""
     from vmselect.ranking.measures import MEASURES
     from vmselect.ranking.text import describe_findings
 

@@ -1,4 +1,4 @@
-"""The commands ``score`` and ``outcome``: forecasts against what trainings really took."""
+"""The commands ``score`` and ``outcome``, which compare forecasts with the real times of trainings."""
 
 from __future__ import annotations
 
@@ -25,20 +25,21 @@ GROUP_COLUMNS = (
 def score(
     folders: Annotated[
         list[str],
-        typer.Argument(metavar="FOLDER", help="Folders, URLs or files of forecasts and outcomes.", show_default=False),
+        typer.Argument(metavar="FOLDER", help="Folders, files or URLs of forecasts and outcomes.", show_default=False),
     ],
     by: Annotated[
         str | None,
-        typer.Option(help="Show only the groups by: method, basis, family, gpu, backend, model or month."),
+        typer.Option(help="Group the results only by method, basis, family, gpu, backend, model or month."),
     ] = None,
     html: Annotated[Path | None, typer.Option(help="Also write an HTML page with charts to this file.")] = None,
     format: FormatOption = Format.table,  # noqa: A002
 ) -> None:
     """Compare kept forecasts with the real trainings: error, bias, coverage, width of the intervals, and regret.
 
-    Outcomes are trainings that were watched to their end, profiles with total times, and records of vmselect outcome.
-    The table has a row per group. CSV output has a row per outcome, JSON output everything. The worst cases and
-    outcomes that could not be scored are printed to standard error. Exit code 1 when no forecast has an outcome.
+    Outcomes are trainings that a probe measured to their end, profiles with total times, and records that vmselect
+    outcome wrote. The table has a row per group, CSV output a row per outcome; JSON output contains everything. The
+    worst cases, and outcomes that could not be scored, are printed to standard error. Exit code 1 if no forecast has
+    an outcome.
 
     Examples:
 
@@ -73,15 +74,15 @@ def score(
 def outcome(
     forecast: Annotated[str, typer.Argument(help="File of the forecast.", show_default=False)],
     hours: Annotated[float, typer.Option(help="Hours that the training really took.", show_default=False)],
-    usd: Annotated[float | None, typer.Option(help="What the training really cost (USD).")] = None,
+    usd: Annotated[float | None, typer.Option(help="Real cost of the training in USD.")] = None,
     folder: Annotated[
-        str | None, typer.Option(help="Folder for the outcome.", show_default="that of the forecast")
+        str | None, typer.Option(help="Folder for the record.", show_default="the folder of the forecast")
     ] = None,
 ) -> None:
-    """Record what the training of a forecast really took, for vmselect score.
+    """Record the real time and cost of a training that was forecast, for vmselect score.
 
-    The path of the record is printed to standard output. A training that was watched by a probe (stop=False) needs no
-    such record.
+    The path of the record is printed to standard output. A training that a probe measured to its end (stop=False)
+    needs no such record.
 
     Examples:
 
@@ -94,7 +95,7 @@ def outcome(
     record = load_record(forecast, kind="forecast")
     assert isinstance(record, Forecast)
     if not hours > 0:
-        raise ArgumentError(f"--hours {hours:g} is not above zero. Give the hours of the whole training.")
+        raise ArgumentError(f"--hours must be above zero, not {hours:g}. Give the hours of the whole training.")
     target = folder or check_place("forecast", forecast).parent
     saved = record.outcome(seconds=hours * SECONDS_PER_HOUR, cost_usd=usd).save(target)
     print_out(saved)

@@ -30,40 +30,41 @@ if TYPE_CHECKING:
     from vmselect.sweeps.journal import Event, State
 
 app = typer.Typer(
-    help="Run a probe on every machine of a plan, within a budget, and leave nothing running.", no_args_is_help=True
+    help="Run probes on many machines, as a plan lists them, within a budget.", no_args_is_help=True
 )
 
-PlanArgument = Annotated[Path, typer.Argument(help="Plan of the sweep (YAML).", show_default=False)]
-FolderArgument = Annotated[Path, typer.Argument(help="Folder of the sweep's records and journal.", show_default=False)]
-BudgetOption = Annotated[float | None, typer.Option(help="Start nothing if the worst case costs more (USD).")]
+PlanArgument = Annotated[Path, typer.Argument(help="YAML file with the plan of the sweep.", show_default=False)]
+FolderArgument = Annotated[Path, typer.Argument(help="Folder for the records of the sweep.", show_default=False)]
+BudgetOption = Annotated[float | None, typer.Option(help="Start nothing if the sweep could cost more, in USD.")]
 ParallelOption = Annotated[int, typer.Option(help="Number of trials to run at the same time.")]
 SureOption = Annotated[
     bool | None,
     flag(
         "--stop-when-sure/--run-all",
-        help="Probe the most useful machine next, skip trials that are not worth running and repeat tied ones; or run "
-        "all trials.",
+        help="Run the most useful trial next, skip trials that are not worth their cost, and repeat trials whose "
+        "difference is uncertain; or run all trials.",
         show_default=False,
     ),
 ]
 EpochsOption = Annotated[
     int | None,
     typer.Option(
-        help="Number of epochs of the full training, by whose cost --stop-when-sure compares machines.",
+        help="Epochs of the complete training, by whose cost --stop-when-sure compares machines.",
         show_default="a long training",
     ),
 ]
 HistoryOption = Annotated[
     list[Path] | None,
     typer.Option(
-        help="Records of other trainings, which improve the predictions of --stop-when-sure; may be repeated.",
+        help="Folder of records of other trainings, for better predictions by --stop-when-sure; may be repeated.",
         show_default=False,
     ),
 ]
 RegretOption = Annotated[
     float | None,
     typer.Option(
-        help="Expected regret of the choice, relative to its cost, below which --stop-when-sure skips other trials.",
+        help="--stop-when-sure ends the sweep when the chosen machine is expected to cost at most this fraction more "
+        "than the best one.",
         show_default=f"{_defaults.ENOUGH_REGRET} with a history, {_defaults.ENOUGH_REGRET_WITHOUT_HISTORY} without",
     ),
 ]
@@ -79,7 +80,7 @@ def show_plan(
     date: DateOption = None,
     format: FormatOption = Format.table,  # noqa: A002
 ) -> None:
-    """Show the trials of a plan in order, with their machines and maximum costs, without starting any."""
+    """Show the trials of a plan in order, with their machines and worst-case costs, without starting any trial."""
     from vmselect.sweeps import Plan
     from vmselect.sweeps.plan import check_scripts
 
@@ -92,7 +93,7 @@ def show_plan(
     worst = float(frame["worst_usd"].sum())
     print_err([_total(len(frame), float(frame["estimated_usd"].sum()), worst, made)])
     if budget_usd is not None and worst > budget_usd:
-        print_err([f"The worst case exceeds the budget of {budget_usd:g} USD. `sweep run` would start nothing."])
+        print_err([f"The worst case exceeds the budget of {budget_usd:g} USD, so the sweep would start no trial."])
         raise typer.Exit(1)
 
 
@@ -114,8 +115,8 @@ def run(
 ) -> None:
     """Run a plan: show its cost, ask for confirmation, run its trials and fetch their records to FOLDER.
 
-    All machines and processes that the sweep starts are stopped at the end. Exit code 1 when a trial left no usable
-    record, did not start or may still run, 2 when the sweep was not confirmed or could exceed the budget.
+    All machines and processes that the sweep starts are stopped at the end. Exit code 1 if a trial left no usable
+    record, did not start or may still run, 2 if the sweep was not confirmed or could exceed the budget.
 
     Examples:
 
@@ -146,7 +147,7 @@ def resume(
     yes: YesOption = False,
     format: FormatOption = Format.table,  # noqa: A002
 ) -> None:
-    """Resume an interrupted sweep: fetch available records, stop lost trials, and run the trials without a record."""
+    """Resume an interrupted sweep: fetch records, stop trials that still run, and run all trials without a record."""
     from vmselect.sweeps import Plan, read_state
     from vmselect.sweeps.run import PLAN
 
@@ -162,7 +163,7 @@ def status(
     folder: FolderArgument,
     format: FormatOption = Format.table,  # noqa: A002
 ) -> None:
-    """Show the state of each trial of a sweep according to its journal, without starting or stopping any."""
+    """Show the recorded state of each trial of a sweep, without starting, stopping or contacting anything."""
     from vmselect.sweeps import read_state
     from vmselect.sweeps.run import saving, status_rows
 
@@ -183,15 +184,15 @@ def clean(
     folder: FolderArgument,
     accept: Annotated[
         list[str] | None,
-        typer.Option(help="Trial to accept as ended without proof, once you checked its machine. Repeatable."),
+        typer.Option(help="Trial to accept as ended without proof, if you have checked its machine; may be repeated."),
     ] = None,
     yes: YesOption = False,
     format: FormatOption = Format.table,  # noqa: A002
 ) -> None:
     """Stop all trials that may still run, and show for which of them the end was proved.
 
-    The end cannot be proved if a machine does not answer, or if both supervisors of a trial were killed on a machine
-    without control groups. Exit code 1 when a trial may still run.
+    The end of a trial cannot be proved if its machine does not answer, or if both of its supervisors were killed on a
+    machine without control groups. Exit code 1 if a trial may still run.
 
     Examples:
 
@@ -213,7 +214,7 @@ def clean(
     if proved < len(done):
         left = sorted({one.trial for one in done if not one.gone})
         command = shlex.join(["vmselect", "sweep", "clean", str(folder), *(f"--accept={trial}" for trial in left)])
-        print_err([f"If you have checked that no process or machine of them is left: {command}"])
+        print_err([f"If you have checked that no process or machine of these trials is left, run: {command}"])
         raise typer.Exit(1)
 
 
@@ -251,7 +252,7 @@ def _finish(result: SweepResult, format: Format) -> None:  # noqa: A002
 
 
 def _next_commands(result: SweepResult) -> list[str]:
-    """Commands that work on the records of a sweep, as lines of text."""
+    """Return lines of text with commands that the user can run on the records of a sweep."""
     from vmselect.catalog import Catalog
     from vmselect.errors import CatalogError
     from vmselect.records import Profile
@@ -276,7 +277,7 @@ def _confirm(proposal: Proposal, format: Format) -> bool:  # noqa: A002
         _emit_plan(frame[frame["trial"].isin(proposal.to_run)], format)
     print_err([_total(len(proposal.to_run), proposal.estimated_usd, proposal.worst_usd, proposal.plan)])
     if not _ask("Start?"):
-        raise SweepError("The cost was not confirmed, so no trial started. Confirm it, or add --yes.")
+        raise SweepError("The cost was not confirmed, so no trial was started. Confirm the cost, or add --yes.")
     return True
 
 
@@ -295,7 +296,7 @@ def _total(trials: int, estimated: float, worst: float, plan: Plan) -> str:
 
 def _ask(question: str) -> bool:
     if not sys.stdin.isatty():
-        raise ArgumentError("There is no terminal to ask for confirmation. Add --yes.")
+        raise ArgumentError("Without a terminal, vmselect cannot ask for confirmation. Add --yes.")
     return typer.confirm(question, default=False, err=True)
 
 
@@ -311,7 +312,7 @@ PRIVATE_FIELDS = ("handle", "token", "trials", "prices")
 
 
 class View:
-    """Shows the events of a sweep: as a table on a terminal, otherwise as text lines, or as JSON lines."""
+    """Prints the events of a sweep: as a table on a terminal, otherwise as lines of text, or as JSON lines."""
 
     def __init__(self, plan: Plan, *, as_json: bool = False) -> None:
         self._as_json = as_json
@@ -321,7 +322,7 @@ class View:
         self._live: Live | None = None
 
     def __call__(self, state: State, event: Event) -> None:
-        """Show ``event``."""
+        """Print ``event``, after which the sweep is in ``state``."""
         self._state = state
         if event["event"] == "add":
             self._factors[event["trial"]] = f"{self._factors.get(event['like'], '')} (added)"
@@ -337,7 +338,7 @@ class View:
             print_err([line])
 
     def ask_stop(self) -> bool:
-        """Ask on Ctrl-C whether to stop the running trials. True without a terminal."""
+        """Ask whether to stop the running trials, after Ctrl-C. Return True if there is no terminal to ask."""
         running = len(self._state.open_attempts) if self._state else 0
         self.close()
         if not sys.stdin.isatty() or not running:

@@ -1,4 +1,4 @@
-"""The command ``vmselect transfer``: measure uploads to cloud storage and downloads from it."""
+"""The command ``vmselect transfer``, which measures uploads to cloud storage and downloads from it."""
 
 from __future__ import annotations
 
@@ -17,32 +17,36 @@ COLUMNS = (
 
 
 def transfer(
-    url: Annotated[str, typer.Argument(help="Storage folder, such as s3://bucket/folder or sftp://host/folder.")],
+    url: Annotated[str, typer.Argument(help="URL of a folder, such as s3://bucket/folder or sftp://host/folder.")],
     folder: Annotated[str | None, typer.Argument(help="Folder or URL to write the record to.")] = None,
     megabytes: Annotated[float, typer.Option(help="Total size of the files in MB.")] = 64,
     files: Annotated[int, typer.Option(help="Number of files to transfer.")] = 8,
     streams: Annotated[int, typer.Option(help="Number of files to transfer at the same time.")] = 4,
-    usd_per_gb: Annotated[float | None, typer.Option(help="Price of downloading a GB, in USD.")] = None,
-    budget_usd: Annotated[float, typer.Option(help="Transfer nothing if it could cost more than this (USD).")] = 1.0,
+    usd_per_gb: Annotated[
+        float | None, typer.Option(help="Price of downloading a GB in USD. Default: the list price of the cloud.")
+    ] = None,
+    budget_usd: Annotated[float, typer.Option(help="Transfer nothing if this could cost more, in USD.")] = 1.0,
     option: Annotated[
         list[str] | None,
-        typer.Option(help="Option of the storage driver as name=value, or a.b=value. Repeat it for several."),
+        typer.Option(help="Option for fsspec as name=value, or a.b=value if it is nested; may be repeated."),
     ] = None,
-    instance_type: Annotated[str | None, typer.Option(help="Instance type, if it cannot be detected.")] = None,
+    instance_type: Annotated[
+        str | None, typer.Option(help="Instance type of this machine, if it cannot be detected.")
+    ] = None,
     yes: Annotated[bool, flag("--yes", "-y", help="Do not ask for confirmation.")] = False,
     clean: Annotated[
-        bool, flag("--clean", help="Only remove the files that killed probes left in the folder.")
+        bool, flag("--clean", help="Transfer nothing, but remove files that killed probes left in the folder.")
     ] = False,
     everything: Annotated[
         bool,
-        flag("--everything", help="With --clean, also remove folders of running probes, and folders without a marker."),
+        flag("--everything", help="With --clean, also remove files of probes that still run or cannot be identified."),
     ] = False,
     format: FormatOption = Format.table,  # noqa: A002
 ) -> None:
     """Measure the upload and download rate of cloud storage with random files, which are verified and then removed.
 
-    Size and cost are shown before the transfer starts. Do not give passwords or keys as options, which other users of
-    this machine can see. Give them in the environment variables or files that the storage driver reads.
+    Size and cost are shown before the transfer starts. Do not give passwords or keys as options, because other users of
+    this machine can see options. Use the environment variables or files that fsspec reads.
 
     Examples:
 
@@ -67,7 +71,7 @@ def transfer(
     print_err([f"To transfer: {plan}."])
     if not yes:
         if not sys.stdin.isatty():
-            raise ArgumentError("There is no terminal to ask for confirmation. Add --yes.")
+            raise ArgumentError("Without a terminal, vmselect cannot ask for confirmation. Add --yes.")
         typer.confirm("Start?", abort=True, err=True)
     record = probe_transfer(url, folder, **amounts, budget_usd=budget_usd, instance_type=instance_type, verbose=0)
     row = {name: getattr(record, name, getattr(record.setup, name, None)) for name in COLUMNS}
@@ -76,7 +80,7 @@ def transfer(
 
 
 def read_options(pairs: list[str]) -> dict[str, Any]:
-    """Options of the storage driver as a dictionary for fsspec.
+    """Parse values of ``--option`` to a dictionary of options for fsspec.
 
     >>> read_options(["anon=true", "client_kwargs.endpoint_url=http://localhost:9000"])
     {'anon': True, 'client_kwargs': {'endpoint_url': 'http://localhost:9000'}}
