@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 Names = str | Sequence[str] | None
 
-NO_PRICE_REMEDY = "Run `vmselect prices refresh`, or add your own price with with_offers (--own-prices)."
+NO_PRICE_REMEDY = "Run `vmselect prices refresh`, or add your own price (Catalog.with_offers, --own-prices)."
 NO_REGION_REMEDY = "For prices of other regions, run `vmselect prices refresh --source skypilot`."
 CHANGE_COLUMNS = ("change", *KEY, "old_usd_per_hour", "new_usd_per_hour", "percent", "old_date", "new_date")
 _SCOPE = ("provider", "service", "region", "market")
@@ -67,7 +67,9 @@ class Catalog:
 
     def __init__(self, frame: pd.DataFrame, *, origin: str, findings: Sequence[Finding] = ()) -> None:
         if not table.is_built(frame):
-            raise ArgumentError("Catalog() cannot be called with a table. Use Catalog.embedded, load or with_offers.")
+            raise ArgumentError(
+                "Catalog() cannot be called directly. Use Catalog.embedded(), Catalog.load() or with_offers()."
+            )
         self._frame = frame
         self.origin = check_name("origin", origin, longest=2000)
         self.findings: tuple[Finding, ...] = tuple(list_items(findings))
@@ -76,7 +78,7 @@ class Catalog:
 
     @classmethod
     def embedded(cls, date: str | dt.date | None = None) -> Catalog:
-        """The prices that ship with vmselect: the newest snapshot, or the newest snapshot not later than ``date``.
+        """Return the prices that ship with vmselect: the newest snapshot, or the newest one up to ``date``.
 
         >>> Catalog.embedded(date="2021-02-28").price_dates
         ('2021-02-01', '2021-02-01')
@@ -88,8 +90,8 @@ class Catalog:
     def load(cls, path: str | Path, *, provider: str | None = None, skip_bad_rows: bool = False) -> Catalog:
         """Read prices from a CSV or JSON file, such as SkyPilot's ``vms.csv`` or gpuhunt's CSV.
 
-        An invalid row raises an error that names its line. With ``skip_bad_rows`` such rows are excluded and listed in
-        ``findings``. ``provider`` is the provider of the prices, for files without a provider column.
+        An invalid row raises an error with its line number. With ``skip_bad_rows=True`` such rows are excluded and
+        listed in ``findings``. ``provider`` is the provider of the prices, for files without a provider column.
 
         >>> import tempfile
         >>> path = Catalog.embedded(date="2021-02-28").save(Path(tempfile.mkdtemp()) / "prices.csv")
@@ -105,9 +107,9 @@ class Catalog:
 
     @classmethod
     def refreshed(cls, *, alone: bool = False) -> Catalog:
-        """The prices that a refresh stored on this computer, and embedded prices for all other offers.
+        """Return the prices that a refresh stored on this computer, and embedded prices for all other offers.
 
-        ``alone`` leaves the embedded prices out. ``findings`` lists refreshed prices older than 90 days.
+        ``alone=True`` leaves the embedded prices out. ``findings`` lists refreshed prices older than 90 days.
 
         >>> catalog = Catalog.refreshed()  # doctest: +SKIP
         """
@@ -121,7 +123,7 @@ class Catalog:
 
     @classmethod
     def default(cls) -> Catalog:
-        """The catalog that a ranking uses by default: refreshed prices, and embedded prices for all other offers.
+        """Return the catalog that rankings use by default: refreshed prices, and embedded prices for other offers.
 
         >>> Catalog.default().price("g4dn.xlarge") > 0
         True
@@ -137,10 +139,10 @@ class Catalog:
         max_age_hours: float = 6.0,
         source: str = "api",
     ) -> Catalog:
-        """This catalog with prices fetched now. The fetched prices are also stored for later use.
+        """Fetch prices now, store them for later use, and return this catalog with the fetched prices.
 
-        ``source`` is ``api``, the price APIs of the providers, or ``skypilot``, the catalog that SkyPilot publishes,
-        which covers all regions and needs no account. ``providers=None`` means all providers with credentials.
+        ``source`` is "api" (the price APIs of the providers) or "skypilot" (the catalog that SkyPilot publishes, which
+        covers all regions and needs no account). ``providers=None`` means all providers with credentials.
         ``regions=None`` means the reference region of each provider. Prices fetched less than ``max_age_hours`` ago are
         reused. ``findings`` lists providers and regions that could not be fetched; their older prices stay in use.
 
@@ -156,7 +158,7 @@ class Catalog:
         )
 
     def with_offers(self, offers: Catalog | pd.DataFrame | Iterable[Offer | Mapping[str, Any]]) -> Catalog:
-        """This catalog with more prices.
+        """Return this catalog with more prices.
 
         A new price replaces the price of the same provider, service, instance type, region and market.
 
@@ -198,7 +200,7 @@ class Catalog:
         service: Names = None,
         retired: bool | None = None,
     ) -> pd.DataFrame:
-        """The prices that match all filters, with the columns :data:`vmselect.catalog.COLUMNS`.
+        """Return the prices that match all filters, as a table with the columns :data:`vmselect.catalog.COLUMNS`.
 
         A filter is one name or a list of names; None means any, as does ``"all"`` for ``region`` and ``market``.
         ``retired=False`` excludes instance types that can no longer be rented.
@@ -231,7 +233,9 @@ class Catalog:
         provider: str | None = None,
         service: str | None = None,
     ) -> Offer:
-        """The only offer of ``instance_type`` that matches. The default ``region`` is the provider's reference region.
+        """Return the offer of ``instance_type`` that matches. Raise an error if none or several match.
+
+        By default, ``region`` is the reference region of the provider.
 
         >>> Catalog.embedded("2026-08-22").offer("g4dn.xlarge").date
         '2026-08-22'
@@ -258,7 +262,7 @@ class Catalog:
             )
         sold = sorted({f"{r.region} {r.market}" for r in rows.itertuples()})
         raise CatalogError(
-            f"The catalog has no {market} price of {instance_type}{f' in {region}' if region else ''}, only of: "
+            f"The catalog has no {market} price of {instance_type}{f' in {region}' if region else ''}, but only: "
             f"{list_some(sold, 8) or 'none'}. {NO_PRICE_REMEDY}"
         )
 
@@ -271,7 +275,7 @@ class Catalog:
         provider: str | None = None,
         service: str | None = None,
     ) -> float:
-        """Price of ``instance_type`` in USD per hour.
+        """Return the price of ``instance_type`` in USD per hour.
 
         >>> Catalog.embedded("2026-08-22").price("g4dn.xlarge", region="us-east-1", market="on_demand")
         0.526
@@ -286,7 +290,7 @@ class Catalog:
         return dates[0], dates[-1]
 
     def is_stale(self, today: dt.date | None = None) -> bool:
-        """Whether the newest price is older than 90 days.
+        """Return whether the newest price is older than 90 days.
 
         >>> Catalog.embedded(date="2021-02-28").is_stale()
         True
@@ -345,7 +349,7 @@ class Catalog:
         remedy = f" {NO_REGION_REMEDY}" if column == "region" else ""
         hint = describe_nearest(name, known)
         if column == "instance_type" and (date := snapshots.last_sold(name)):
-            hint = f"The snapshot of {date} has it: use Catalog.embedded({date!r}), or --date {date}."
+            hint = f"The shipped prices of {date} contain it: use Catalog.embedded({date!r}), or --date {date}."
         raise CatalogError(f"The catalog ({self.origin}) has no {what} {show(name)}. {hint}{remedy}")
 
     def _as_offer(self, label: Any, frame: pd.DataFrame) -> Offer:
@@ -367,10 +371,10 @@ def _build_offers(offers: pd.DataFrame | Iterable[Offer | Mapping[str, Any]]) ->
         rows = [o.model_dump() if isinstance(o, Offer) else _read_cells(o) for o in list_items(offers)]
         raw, what = pd.DataFrame(rows, dtype=object), "offer"
     if not len(raw):
-        raise ArgumentError("offers is empty. Give at least one offer.")
+        raise ArgumentError("offers is empty. Pass at least one offer.")
     for column in raw.columns:
         if column not in COLUMNS:
-            raise CatalogError(f"{show(column)} is not a column of offers. {describe_column(column)}")
+            raise CatalogError(f"{show(column)} is not a field of an offer. {describe_column(column)}")
     if not raw.columns.is_unique:
         twice = raw.columns[raw.columns.duplicated()][0]
         raise CatalogError(f"The table of prices has two columns named {show(twice)}. Remove one of them.")
@@ -385,7 +389,7 @@ def _build_offers(offers: pd.DataFrame | Iterable[Offer | Mapping[str, Any]]) ->
 
 
 def _read_cells(offer: Any) -> dict[str, Any]:
-    """The columns of one offer, each checked to be a single value (no list, no mapping)."""
+    """Return the fields of one offer. Raise an error if a value is a list or a mapping."""
     cells = check_mapping("an offer", offer)
     for name, value in cells.items():
         if value is not None and value is not pd.NA and not isinstance(value, _CELLS):
@@ -399,10 +403,10 @@ def _as_plain(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def compare_prices(old: Catalog, new: Catalog) -> pd.DataFrame:
-    """The differences between two catalogs: a row per price that is new, gone, higher or lower, largest change first.
+    """Return the differences between two catalogs: a row per price that is new, gone, higher or lower.
 
-    Columns: :data:`CHANGE_COLUMNS`. A price counts as gone only if ``new`` has other prices of the same provider,
-    service, region and market. Retired instance types do not count as gone.
+    The largest change comes first. The columns are :data:`CHANGE_COLUMNS`. A price counts as gone only if ``new`` has
+    other prices of the same provider, service, region and market. Retired instance types do not count as gone.
 
     >>> then, now = Catalog.embedded("2021-02-28"), Catalog.embedded("2026-08-22")
     >>> changes = compare_prices(then, now)

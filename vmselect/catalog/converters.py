@@ -1,6 +1,6 @@
-"""Conversion of price files of other tools, SkyPilot's ``vms.csv`` (v7, v8) and gpuhunt's CSV, to catalog columns.
+"""Converts price files of other tools, SkyPilot's ``vms.csv`` (v7, v8) and gpuhunt's CSV, to the catalog's columns.
 
-SkyPilot's file has separate rows for Google's hosts and accelerators; ``assemble`` adds their prices up to machines.
+SkyPilot's file has separate rows for the hosts and the accelerators of Google; :func:`assemble` adds their prices.
 """
 
 from __future__ import annotations
@@ -42,9 +42,10 @@ _NO_PRICE_OF_V6E = 700.0
 
 
 def assemble(rows: pd.DataFrame, *, market: str, prices: pd.Series) -> pd.DataFrame:
-    """Prices of known Google machines in ``market``: the sum of a host and its accelerators in the same zone.
+    """Return prices of known Google machines in ``market``: the sum for a host and its accelerators in the same zone.
 
-    Rows of accelerators have no instance type. The column ``row`` of a machine is the row of its accelerators.
+    ``prices`` are the USD per hour of ``rows``. Rows of accelerators have no instance type. In the result, the column
+    ``row`` of a machine is the row of its accelerators.
     """
     from vmselect.catalog.snapshots import known_machines  # which reads a snapshot through this module
 
@@ -78,9 +79,10 @@ def _add_host(gpus: pd.DataFrame, hosts: pd.DataFrame | None) -> pd.DataFrame | 
 
 
 class Layout(NamedTuple):
-    """The price file format of another tool.
+    """The format of another tool's price files, which is recognized by its ``columns``.
 
-    ``convert`` returns rows in the columns of the catalog, the original position of each, and findings.
+    ``convert`` takes the table and the provider; it returns rows with the columns of the catalog, the original position
+    of each row, and findings.
     """
 
     name: str
@@ -89,12 +91,12 @@ class Layout(NamedTuple):
 
 
 def provider_of(path: Path) -> str:
-    """The provider whose prices ``path`` contains, according to its name."""
+    """Return the provider whose prices the file ``path`` contains, according to the name of the file or its folder."""
     # SkyPilot keeps <provider>/vms.csv, gpuhunt keeps <provider>.csv.
     resolved = path.resolve()
     name = resolved.parent.name if resolved.stem in ("vms", "instances") else resolved.stem
     if not PROVIDERS.fullmatch(name):
-        raise CatalogError(f"The provider of the prices in {path.name} is unknown. Pass it, such as provider='aws'.")
+        raise CatalogError(f"The provider of the prices in {path.name} is unknown. Pass it, as in provider='aws'.")
     return name
 
 
@@ -117,7 +119,7 @@ def _convert_skypilot(raw: pd.DataFrame, provider: str) -> Converted:
     if provider == "gcp":
         apart |= rows["instance_type"].str.match(_GCP_HOST_ONLY)
     if apart.any() and provider != "gcp":
-        message = f"{int(apart.sum())} SkyPilot rows with an accelerator but no host machine were excluded."
+        message = f"{int(apart.sum())} rows of SkyPilot that contain an accelerator without a host were excluded."
         findings.append(Finding("price-rows-excluded", message, "To rank these machines, add your own prices."))
     rows.loc[rows["gpu_model"] == "", "gpu_count"] = rows["gpu_count"].fillna(0)
     markets = []
@@ -135,7 +137,7 @@ def _convert_skypilot(raw: pd.DataFrame, provider: str) -> Converted:
 
 
 def _describe_unused(apart: pd.DataFrame, joined: pd.DataFrame) -> list[Finding]:
-    """A finding about rows of accelerators and hosts that are part of no known machine."""
+    """Return a finding about the accelerators and hosts in ``apart`` that are part of no known machine."""
     gpus = apart[apart["instance_type"] == ""]
     counts = gpus["gpu_count"].map("{:g} x ".format) + gpus["gpu_model"]
     used = gpus["row"].isin(joined["row"])
@@ -144,7 +146,7 @@ def _describe_unused(apart: pd.DataFrame, joined: pd.DataFrame) -> list[Finding]
     if not names:
         return []
     message = f"Prices of accelerators or hosts that are part of no known machine were excluded: {list_some(names, 8)}."
-    return [Finding("price-rows-excluded", message, "To rank machines with them, add your own prices.", "info")]
+    return [Finding("price-rows-excluded", message, "To rank such machines, add your own prices.", "info")]
 
 
 def _convert_gpuhunt(raw: pd.DataFrame, provider: str) -> Converted:
@@ -176,9 +178,9 @@ def _convert_gpuhunt(raw: pd.DataFrame, provider: str) -> Converted:
 
 
 def _keep_cheapest(rows: pd.DataFrame) -> pd.DataFrame:
-    """The rows of the cheapest zone of each region, instance type and market.
+    """Return the row of the cheapest zone for each region, instance type and market.
 
-    A price that is not a number is kept in place of any other, so that the later validation reports it.
+    A price that is not a number is kept instead, so that the later validation reports it.
     """
     rank = pd.to_numeric(rows["usd_per_hour"], errors="coerce").fillna(-1)
     return rows.loc[rank.sort_values(kind="stable").index].drop_duplicates(["instance_type", "region", "market"])

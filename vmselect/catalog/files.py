@@ -1,4 +1,4 @@
-"""Reading and writing of price files (CSV or JSON). Every row is validated; errors name its line."""
+"""Reads and writes price files (CSV or JSON). Every row is validated; errors contain its line number."""
 
 from __future__ import annotations
 
@@ -35,7 +35,11 @@ _JSON_FIELDS = ("schema", "currency", "offers")
 def read(
     path: str | Path, *, provider: str | None = None, skip_bad_rows: bool = False
 ) -> tuple[pd.DataFrame, list[Finding]]:
-    """The validated rows of a price file, and findings about excluded rows."""
+    """Return the validated rows of a price file, and findings about excluded rows.
+
+    An invalid row raises an error; with ``skip_bad_rows=True`` it is excluded. ``provider`` is used for files that do
+    not contain the provider.
+    """
     path = check_path("path", path)
     head = _read_head(path)
     modified = dt.date.fromtimestamp(path.stat().st_mtime).isoformat()
@@ -68,13 +72,15 @@ def read(
 
 
 def check_replaceable(path: str | Path) -> Path:
-    """``path``, if it is free or a price file; an error if it is any other file, which must not be overwritten."""
+    """Return ``path``. Raise an error if it is an existing file other than a price file, which must not be replaced."""
     target = check_path("path", path)
     if _files.has_file(target) and target.stat().st_size:
         try:
             read(target, skip_bad_rows=True)
         except CatalogError:
-            raise CatalogError(f"{target} is not a price file, so it is not replaced. Choose another path.") from None
+            raise CatalogError(
+                f"{target} exists and is not a price file, so it is not replaced. Choose another path."
+            ) from None
     return target
 
 
@@ -108,7 +114,7 @@ def _as_text(values: pd.Series) -> Any:
 
 
 def _read_json(path: Path) -> tuple[pd.DataFrame, table.RowNamer, list[table.Rule]]:
-    """The rows of a JSON price file, a function that names rows by their line, and the rules that rows violate."""
+    """Return the rows of a JSON price file, a function that gives the line of rows, and the rules that rows violate."""
     known = (*COLUMNS, "currency")
     try:
         text = path.read_text(encoding="utf-8-sig")
@@ -120,7 +126,9 @@ def _read_json(path: Path) -> tuple[pd.DataFrame, table.RowNamer, list[table.Rul
     for row, line in zip(rows, lines, strict=True):
         for name, value in row.items():
             if name not in known:
-                raise CatalogError(f"{path.name} line {line} has unknown field {name[:40]!r}. {describe_column(name)}")
+                raise CatalogError(
+                    f"{path.name} line {line} has the unknown field {name[:40]!r}. {describe_column(name)}"
+                )
             if isinstance(value, list | dict):
                 raise CatalogError(f"{path.name} line {line}: {name} must be one value, not a list or object.")
     raw = pd.DataFrame(rows, columns=[c for c in known if any(c in r for r in rows)], dtype=object)
@@ -131,7 +139,7 @@ _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 def _json_offers(text: str) -> tuple[list[dict[str, Any]], list[int]]:
-    """The objects of the list ``offers``, and the line number on which each object begins."""
+    """Return the objects of the list ``offers`` in a JSON text, and the line number on which each object begins."""
     decoder = json.JSONDecoder(parse_constant=lambda word: f"{word}", object_pairs_hook=_as_unique)
     whole = decoder.decode(text)
     if _SURROGATE.search(text):  # pandas with Arrow strings cannot hold half of a surrogate pair
@@ -147,13 +155,13 @@ def _json_offers(text: str) -> tuple[list[dict[str, Any]], list[int]]:
             raise ValueError(f"the currency is {show(whole['currency'])}; convert the prices to US dollars")
         version = whole.get("schema", SCHEMA_VERSION)
         if version != SCHEMA_VERSION or isinstance(version, bool):
-            raise ValueError(f"its schema is {show(version)}; this version of vmselect reads schema {SCHEMA_VERSION}")
+            raise ValueError(f"the schema is {show(version)}, but this version of vmselect reads {SCHEMA_VERSION}")
         rows = whole.get("offers")
         at = text.index("[", text.index('"offers"')) + 1 if isinstance(rows, list) else 0
     else:
         rows, at = whole, text.find("[") + 1
     if not isinstance(rows, list) or not all(isinstance(r, dict) for r in rows):
-        raise ValueError("it contains no list of offers")
+        raise ValueError("the file contains no list of offers")
     lines, line, counted = [], 1, 0
     for _ in rows:
         at = text.index("{", at)
@@ -167,7 +175,7 @@ def _as_unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     names = dict(pairs)
     if len(names) < len(pairs):
         twice, _ = Counter(name for name, _ in pairs).most_common(1)[0]
-        raise ValueError(f"field {show(twice)} appears twice in one object")
+        raise ValueError(f"the field {show(twice)} appears twice in one object")
     return names
 
 
@@ -178,7 +186,7 @@ def _read_head(path: Path) -> bytes:
     try:
         about = path.stat()
         if not stat.S_ISREG(about.st_mode):  # a pipe can be read only once; prices are read several times
-            raise CatalogError(f"{path} is not a regular file. Save the prices to a file first.")
+            raise CatalogError(f"{path} is not a regular file, but perhaps a pipe. Save the prices to a file first.")
         if about.st_size > MAX_BYTES:
             raise CatalogError(f"{path.name} is larger than {MAX_BYTES // 1024**2} MiB. Split it into several files.")
         with path.open("rb") as file:
@@ -197,7 +205,7 @@ def _read_header(path: Path, head: bytes) -> list[str]:
         while line := file.readline(MAX_LINE_BYTES + 1):
             if len(line) > MAX_LINE_BYTES:
                 raise CatalogError(
-                    f"{path.name} has a line of more than 64 KiB, so it is no CSV of prices. Pass another file."
+                    f"{path.name} has a line of more than 64 KiB, so it is not a CSV price file. Pass another file."
                 )
     line = head.partition(b"\n")[0]
     try:
@@ -220,7 +228,7 @@ def _check_header(path: Path, header: Sequence[str]) -> None:
 
 
 def _check_first_rows(path: Path, header: Sequence[str]) -> None:
-    """Reject a large file without a valid price in its first rows, because validating all rows would take minutes."""
+    """Raise an error if a large file has no valid price in its first rows: validating all rows would take minutes."""
     if path.stat().st_size <= _LARGE_BYTES:
         return
     raw, name_row, _ = _read_csv(path, header, numbers=(), rows=_FIRST_ROWS)
@@ -234,9 +242,10 @@ def _check_first_rows(path: Path, header: Sequence[str]) -> None:
 def _read_csv(
     path: Path, header: Sequence[str], *, numbers: Sequence[str], rows: int | None = None
 ) -> tuple[pd.DataFrame, table.RowNamer, list[table.Rule]]:
-    """The first ``rows`` rows of a CSV file (None: all), a function that names rows, and the rules that rows violate.
+    """Return rows of a CSV file, a function that gives the line of rows, and the rules that rows violate.
 
-    Columns in ``numbers`` become floats if every cell is a number; all other columns become categories.
+    Only the first ``rows`` rows are read, or all if it is None. Columns in ``numbers`` become floats if every cell is a
+    number; all other columns become categories.
     """
     if too_long := _find_long_row(path, header, rows=1):  # pandas drops surplus fields of the first row silently
         raise too_long
@@ -266,7 +275,7 @@ def _read_csv(
 
 
 def _parse_csv(path: Path, header: Sequence[str], floats: Sequence[str], rows: int | None) -> pd.DataFrame:
-    """The table of a CSV file: columns in ``floats`` as numbers, all others as categories of the exact text."""
+    """Parse a CSV file to a table: columns in ``floats`` as numbers, all others as categories of the exact text."""
     options: dict[str, Any] = {
         "names": list(header), "header": 0, "index_col": False, "keep_default_na": False, "encoding": "utf-8-sig",
         "na_values": {c: [""] for c in floats}, "low_memory": False, "nrows": rows,
@@ -293,7 +302,7 @@ def _parse_csv(path: Path, header: Sequence[str], floats: Sequence[str], rows: i
 
 
 def _describe_cut(path: Path, fields: int) -> str | None:
-    """The reason why the last line may be incomplete, as after an interrupted download; None if it is complete."""
+    """Return the reason why the last line may be incomplete, as after an interrupted download; None if it is not."""
     with path.open("rb") as file:
         file.seek(max(0, path.stat().st_size - MAX_LINE_BYTES))
         last = re.split(rb"[\r\n]", file.read())[-1].decode("utf-8", "replace")
@@ -309,7 +318,7 @@ def _describe_cut(path: Path, fields: int) -> str | None:
 
 
 def _rows(path: Path) -> Iterator[tuple[int, list[str]]]:
-    """Line number and cells of each row, including the header, without blank rows."""
+    """Yield line number and cells of each row, including the header, without blank rows."""
     csv.field_size_limit(MAX_BYTES)
     with path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
         reader = csv.reader(file)
@@ -319,7 +328,7 @@ def _rows(path: Path) -> Iterator[tuple[int, list[str]]]:
 
 
 def _find_long_row(path: Path, header: Sequence[str], *, rows: int | None = None) -> CatalogError | None:
-    """An error about the first data row with more fields than the header; only ``rows`` data rows are searched."""
+    """Return an error about the first of ``rows`` rows that has more fields than the header; None without one."""
     for line, cells in islice(_rows(path), None if rows is None else rows + 1):
         if len(cells) > len(header):
             return CatalogError(

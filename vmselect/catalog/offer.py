@@ -1,7 +1,7 @@
-"""Offers: the columns of a price, the rules for their values, and the class :class:`Offer`.
+"""Offers: the columns of a table of prices, the rules for their values, and the class :class:`Offer`.
 
-A row is the price of a provider's VM type in a region and a market on a date. The same rules validate a single offer
-and a file of a million rows.
+A row of the table is the price of a provider's VM type in a region and a market on a date. The same rules validate a
+single offer and a file of a million rows.
 """
 
 from __future__ import annotations
@@ -55,18 +55,18 @@ _DEFAULT_SERVICE = {"aws": "ec2", "azure": "vm", "gcp": "gce"}
 
 
 def default_service(provider: str, instance_type: str) -> str:
-    """The service that is assumed for ``instance_type`` in a row without a service."""
+    """Return the service of ``provider`` that is assumed for ``instance_type`` in a row without a service."""
     if provider == "aws" and instance_type.startswith("ml."):
         return "sagemaker"
     return _DEFAULT_SERVICE.get(provider, "vm")
 
 
 SERVICES = ("ec2", "sagemaker")
-"""Services that rent the same machines; the second names them with the prefix ``ml.``."""
+"""Services of AWS that rent out the same machines. In the second, their names have the prefix ``ml.``."""
 
 
 def name_in_service(instance_type: str, service: str) -> str:
-    """The name that the machine ``instance_type`` of AWS has in ``service``, one of :data:`SERVICES`.
+    """Return the name that the AWS machine ``instance_type`` has in ``service``, one of :data:`SERVICES`.
 
     >>> name_in_service("p3.2xlarge", "sagemaker"), name_in_service("ml.p3.2xlarge", "ec2")
     ('ml.p3.2xlarge', 'p3.2xlarge')
@@ -76,10 +76,10 @@ def name_in_service(instance_type: str, service: str) -> str:
 
 
 def describe_bad_text(column: str, value: str) -> str | None:
-    """The reason why ``value`` is invalid in the text ``column``, or None if it is valid."""
+    """Return the reason why ``value`` is invalid in the text column ``column``, or None if it is valid."""
     shown = repr(value if len(value) <= 40 else value[:37] + "...")
     if value.startswith(_FORMULA_STARTS):
-        return f"{column} {shown} starts with a character that begins a formula in spreadsheets; start it with a letter"
+        return f"{column} {shown} begins like a formula of a spreadsheet; it must begin with a letter"
     if column == "market":
         return None if value in MARKETS else f"market {shown} is not one of {', '.join(MARKETS)}"
     if column == "date":
@@ -102,7 +102,7 @@ def describe_bad_text(column: str, value: str) -> str | None:
 
 
 def describe_bad_number(column: str, value: float) -> str | None:
-    """The reason why ``value`` is invalid in the number ``column``, or None if it is valid. NaN means unknown."""
+    """Return the reason why ``value`` is invalid in the number column ``column``, or None. NaN means unknown."""
     lowest, highest = NUMBER_LIMITS[column]
     if math.isnan(value):
         return f"{column} is missing" if column in REQUIRED else None
@@ -112,11 +112,11 @@ def describe_bad_number(column: str, value: float) -> str | None:
 
 
 PREFIXES = ("standard_", "basic_", "ml.")
-"""Beginnings of names of instance types that publications often omit."""
+"""Beginnings of instance type names that people often omit."""
 
 
 def describe_nearest(name: str, known: Iterable[str]) -> str:
-    """A sentence with the ``known`` names most similar to ``name``, or with some known names if none is similar.
+    """Return a sentence with the ``known`` names most similar to ``name``, or with some known names if none is similar.
 
     >>> describe_nearest("NC6", ["Standard_NC6", "Standard_NC6s_v3", "p3.2xlarge"])
     'Did you mean Standard_NC6?'
@@ -125,7 +125,7 @@ def describe_nearest(name: str, known: Iterable[str]) -> str:
     if meant := next((by_lower[p + name.lower()] for p in PREFIXES if p + name.lower() in by_lower), None):
         return f"Did you mean {meant}?"
     near = [by_lower[n] for n in get_close_matches(name.lower(), list(by_lower), n=3, cutoff=0.6)]
-    return f"Nearest: {', '.join(near)}." if near else f"Known: {', '.join(sorted(by_lower.values())[:12])}."
+    return f"Similar: {', '.join(near)}." if near else f"Known names: {', '.join(sorted(by_lower.values())[:12])}."
 
 
 _GPU_NAMES = {
@@ -142,7 +142,7 @@ _GPU_SIZES_GIB: dict[tuple[str, float], str] = {("A100", 80): "A100-80GB", ("V10
 
 
 def name_gpu(name: str, memory_gib: float | None = None) -> str:
-    """The catalog's name of the GPU or accelerator ``name``; an unknown name is returned unchanged."""
+    """Return the catalog's name of the GPU or accelerator ``name``, or ``name`` with dashes for blanks if unknown."""
     known = _GPU_NAMES.get(name.lower(), name.replace(" ", "-"))
     return known if memory_gib is None else _GPU_SIZES_GIB.get((known, memory_gib), known)
 
@@ -154,17 +154,17 @@ MEANT = {
     **dict.fromkeys(("location", "zone"), "region"),
     **dict.fromkeys(("gpu", "accelerator"), "gpu_model"),
 }
-"""Common names of columns that are not spelled similarly."""
+"""Maps other common names of columns, which are not spelled similarly, to the names of the columns."""
 
 
 def describe_column(name: object) -> str:
-    """A sentence with the column that ``name`` probably means, or with all columns if none is similar."""
+    """Return a sentence with the column that ``name`` probably means, or with all columns if none is similar."""
     near = MEANT.get(str(name).strip().lower()) or next(iter(get_close_matches(str(name), COLUMNS, n=1)), None)
     return f"Did you mean {near!r}?" if near else f"The columns are {', '.join(COLUMNS)}."
 
 
 def is_iso_date(text: str) -> bool:
-    """Whether ``text`` is a date in the form 2026-08-22."""
+    """Return whether ``text`` is a date in the form 2026-08-22."""
     try:
         return dt.date.fromisoformat(text).isoformat() == text  # a week, 2026-W34-6, is ISO too
     except ValueError:
@@ -237,22 +237,22 @@ class Offer(BaseModel):
         return self
 
     def age_days(self, today: dt.date | None = None) -> int:
-        """Days from the date of this price to ``today`` (default: the current date)."""
+        """Return the days from the date of this price to ``today`` (default: the current date)."""
         return age_days(self.date, today)
 
     def is_stale(self, today: dt.date | None = None) -> bool:
-        """Whether this price is more than 90 days older than ``today`` (default: the current date)."""
+        """Return whether this price is more than 90 days old on the day ``today`` (default: the current date)."""
         return self.age_days(today) > STALE_AFTER_DAYS
 
 
 def age_days(date: str, today: dt.date | None = None) -> int:
-    """Days from ``date`` to ``today`` (default: the current date)."""
+    """Return the days from ``date`` to ``today`` (default: the current date)."""
     now = dt.date.today() if today is None else check_day("today", today)
     return (now - check_day("date", date)).days
 
 
 def check_day(name: str, value: Any) -> dt.date:
-    """Convert a date, a datetime, or a text such as 2026-08-22 to a date."""
+    """Convert a date, a datetime, or a text such as 2026-08-22 to a date. ``name`` is its name in error messages."""
     if isinstance(value, dt.datetime) and value == value:  # pandas' NaT is a datetime, but not equal to itself
         return value.date()
     if isinstance(value, dt.date) and not isinstance(value, dt.datetime):
@@ -263,7 +263,7 @@ def check_day(name: str, value: Any) -> dt.date:
 
 
 def describe_age(dates: Iterable[str], *, today: dt.date | None = None) -> Finding | None:
-    """A finding if prices of these ``dates`` are older than 90 days or have different dates, else None.
+    """Return a finding if prices of these ``dates`` are older than 90 days or have different dates, else None.
 
     >>> describe_age(["2026-08-22"], today=dt.date(2026, 9, 1)) is None
     True

@@ -1,4 +1,4 @@
-"""Refreshed prices: fetch prices from the providers, store them, and write them as a new snapshot.
+"""Fetches prices from the providers and stores them ("refreshed prices"); writes them as a new snapshot.
 
 The prices of each provider and region (a *part* of a refresh) are one file in the platform's cache folder. Files are
 replaced atomically: a refresh that fails, is killed, or runs twice at the same time leaves every file complete.
@@ -52,7 +52,7 @@ _REMEDY = "Run `vmselect prices refresh`."
 
 
 def part_path(provider: str, region: str) -> Path:
-    """Path of the file with the refreshed prices of ``provider`` in ``region``."""
+    """Return the path of the file with the refreshed prices of ``provider`` in ``region``."""
     full_name = f"{provider}_{region}"
     name = _files.safe_name(full_name)
     if name != full_name:  # two regions may have the same safe name
@@ -61,7 +61,10 @@ def part_path(provider: str, region: str) -> Path:
 
 
 def age_hours(provider: str, region: str) -> float | None:
-    """Hours since prices of ``provider`` in ``region`` were stored; None if never, or if that is in the future."""
+    """Return the hours since prices of ``provider`` in ``region`` were stored; None if they never were.
+
+    Return None also if the file's time is in the future, because the clock was changed.
+    """
     try:
         age = time.time() - part_path(provider, region).stat().st_mtime
     except OSError:
@@ -75,7 +78,7 @@ def write_part(provider: str, region: str, frame: pd.DataFrame) -> None:
 
 
 def read_part(provider: str, region: str) -> pd.DataFrame | None:
-    """The stored prices of ``provider`` in ``region``; None if they are missing or damaged."""
+    """Return the stored prices of ``provider`` in ``region``; None if they are missing or damaged."""
     try:
         return files.read(part_path(provider, region))[0]
     except CatalogError:
@@ -83,7 +86,7 @@ def read_part(provider: str, region: str) -> pd.DataFrame | None:
 
 
 def read_parts() -> tuple[list[pd.DataFrame], list[Finding]]:
-    """The refreshed prices of each provider and region, and findings about old prices and unreadable files."""
+    """Return the refreshed prices of each provider and region, and findings about old prices and unreadable files."""
     frames: list[pd.DataFrame] = []
     findings: list[Finding] = []
     try:
@@ -110,7 +113,10 @@ def read_parts() -> tuple[list[pd.DataFrame], list[Finding]]:
 
 @dataclass(frozen=True)
 class Progress:
-    """Progress of fetching the prices of ``provider`` in ``region``. ``region`` is empty if the provider is skipped."""
+    """Progress of fetching the prices of ``provider`` in ``region``, which is empty if the provider is skipped.
+
+    ``rows`` is the number of fetched prices.
+    """
 
     provider: str
     region: str
@@ -138,11 +144,12 @@ def refresh_prices(
     max_seconds: float = MAX_SECONDS,
     sources: Mapping[str, Source] | None = None,
 ) -> RefreshOutcome:
-    """Fetch prices of each provider and region, and store them. Where this fails, earlier prices stay in use.
+    """Fetch prices of each provider and region, and store them. If a region fails, its earlier prices stay in use.
 
-    ``source`` is ``api``, the price APIs of the providers, or ``skypilot``, the catalog that SkyPilot publishes. Only
-    ``skypilot`` accepts ``regions="all"``. Regions not fetched after ``max_seconds`` fail. If all fail, an error is
-    raised. ``sources`` replaces the price APIs, for a mirror or a test.
+    ``source`` is "api" (the price APIs of the providers) or "skypilot" (the catalog that SkyPilot publishes). Only
+    "skypilot" accepts ``regions="all"``. Prices that were fetched less than ``max_age_hours`` ago are reused. Regions
+    that are not complete after ``max_seconds`` fail. If all regions fail, an error is raised. ``progress`` is called
+    with the progress of each region. ``sources`` replaces the price APIs, for a mirror or a test.
     """
     report = maybe(check_callable, "progress", progress) or (lambda _: None)
     providers = None if providers is None else several(check_name, "providers", providers)
@@ -201,7 +208,7 @@ def refresh_prices(
             findings += _describe_unpriced(opened[name], region, frame)
             end(Progress(name, region, "fetched", "", len(frame)))
     if not fresh:
-        nothing = "No provider and region to refresh was given. Name a provider and a region."
+        nothing = "There is no region to refresh. Give at least one provider and one region."
         raise RefreshError(" ".join(map(str, findings)) or nothing)
     return RefreshOutcome(table.concat([*fresh, *old]), tuple(ended), tuple(findings))
 
@@ -234,7 +241,9 @@ def _plan(
 def _list_regions(source: Source) -> list[str]:
     listing = getattr(source, "list_regions", None)
     if listing is None:
-        raise ArgumentError(f"{source.provider} cannot list its regions. Name the regions, or use source='skypilot'.")
+        raise ArgumentError(
+            f"The price API of {source.provider} cannot list its regions. Give the regions, or use source='skypilot'."
+        )
     try:
         return list(listing())
     except RefreshError:
@@ -247,10 +256,10 @@ def _fetch_all(
     report: Callable[[Progress], None],
     max_seconds: float,
 ) -> Iterator[tuple[str, str, PriceTable | VmselectError]]:
-    """Fetch each (provider, region) of ``tasks`` and yield its prices or its error, in order of completion.
+    """Fetch each (provider, region) of ``tasks``, and yield its prices or its error as soon as it is complete.
 
-    A few regions of each provider are fetched at a time. The fetching threads are daemons, so that Ctrl-C does not wait
-    for a server that hangs.
+    A few regions of each provider are fetched at a time. The fetching threads are daemon threads, so that Ctrl-C does
+    not wait for a server that does not respond.
     """
     answers: queue.SimpleQueue[tuple[str, str, PriceTable | VmselectError]] = queue.SimpleQueue()
     turns = {name: threading.Semaphore(REGIONS_AT_ONCE) for name, _ in tasks}
@@ -271,7 +280,7 @@ def _fetch_all(
             yield answer
     except queue.Empty:
         for name, region in open_tasks:
-            yield name, region, RefreshError(f"The refresh took longer than {max_seconds:g} s. Name fewer regions.")
+            yield name, region, RefreshError(f"The refresh took longer than {max_seconds:g} s. Give fewer regions.")
     finally:
         abandoned.set()
 
@@ -287,28 +296,30 @@ def _fetch(source: Source, region: str, report: Callable[[Progress], None]) -> P
         return failure
     except Exception as surprise:  # noqa: BLE001  # an answer of any form must fail this part only
         # The exception's text may contain the request, and so a credential.
-        return RefreshError(f"The response has an unknown format ({type(surprise).__name__}). Update vmselect.")
+        return RefreshError(
+            f"The response of the price API has an unknown format ({type(surprise).__name__}). Update vmselect."
+        )
 
 
 def _is_from(kept: pd.DataFrame, via: str) -> bool:
-    """Whether all prices in ``kept`` were fetched through ``via`` (``api`` or ``skypilot``)."""
+    """Return whether all prices in ``kept`` were fetched from the source ``via``, "api" or "skypilot"."""
     return bool(((kept["source"] == "skypilot") == (via == "skypilot")).all())
 
 
 def _describe_losses(provider: str, region: str, before: pd.DataFrame | None, now: pd.DataFrame) -> Iterator[Finding]:
-    """A finding for each market with less than half as many prices as before, which suggests an incomplete response."""
+    """Yield a finding for each market with less than half as many prices as before: the response may be incomplete."""
     if before is None:
         return
     had, has = (Counter(zip(f["service"], f["market"], strict=True)) for f in (before, now))
     for (service, market), count in had.items():
         left = has[service, market]
         if left < count / 2:
-            message = f"{provider} {region} now has {left} {market} prices of {service} instead of {count}."
+            message = f"{provider} {region} now has {left} {market} prices of {service}, and had {count} before."
             yield Finding("prices-lost", message, "Fetch them again with `vmselect prices refresh --max-age-hours 0`.")
 
 
 def _describe_unpriced(source: Source, region: str, now: pd.DataFrame) -> Iterator[Finding]:
-    """A finding about instance types with an on-demand price in the snapshot but none in the fetched prices."""
+    """Yield a finding about instance types that have an on-demand price in the snapshot, but no fetched price."""
     shipped = newest_prices()
     here = shipped[(shipped["provider"] == source.provider) & (shipped["region"] == region) & ~shipped["retired"]]
     wanted = here[here["service"].isin(set(now["service"])) & (here["market"] == "on_demand")]
@@ -330,7 +341,7 @@ def _describe_what_stays(provider: str, region: str, kept: pd.DataFrame | None) 
         return f"The prices of {max(kept['date'].astype(str).unique())} stay in use."
     shipped = newest_prices()
     here = (shipped["provider"] == provider) & (shipped["region"] == region)
-    return "Prices that ship with vmselect are used." if here.any() else "There are no older prices of this region."
+    return "The prices that ship with vmselect are used." if here.any() else "There are no older prices of this region."
 
 
 # -- snapshots ---------------------------------------------------------------------------------------------------------
@@ -339,17 +350,17 @@ def _describe_what_stays(provider: str, region: str, kept: pd.DataFrame | None) 
 def write_snapshot(folder: str | os.PathLike[str] = "pricing") -> Path:
     """Write a new snapshot to ``folder``: the newest snapshot, updated with refreshed prices of the reference regions.
 
-    It contains instance types of the newest snapshot, known types without a price, and new types with an accelerator.
-    Facts of types in the newest snapshot do not change. The manifest is updated.
+    It contains the instance types of the newest snapshot, known types that had no price yet, and new types with an
+    accelerator. CPU cores, memory and GPUs of types in the newest snapshot do not change. The manifest is updated.
     """
     place = check_path("folder", folder)
     if not _files.has_file(place / "manifest.json"):
-        raise CatalogError(f"{place} has no manifest.json. Give the folder pricing/ of a checkout of vmselect.")
+        raise CatalogError(f"{place} has no manifest.json. Give the folder pricing/ in the source code of vmselect.")
     shipped, newest = newest_prices(), snapshot_at().date
     parts, _ = read_parts()
     fresh = [part for part in map(_select, parts) if len(part)]
     if not fresh:
-        raise CatalogError(f"No prices of a reference region have been refreshed. {_REMEDY}")
+        raise CatalogError(f"There are no refreshed prices of a provider's reference region. {_REMEDY}")
     above = _with_shipped_facts(table.drop_older(table.concat(fresh), than=shipped), shipped)
     above = table.inherit_facts(above, unpriced())
     rows = table.merge(shipped, above)
@@ -365,7 +376,7 @@ def write_snapshot(folder: str | os.PathLike[str] = "pricing") -> Path:
 
 
 def _select(part: pd.DataFrame) -> pd.DataFrame:
-    """The rows of refreshed prices that belong in a snapshot."""
+    """Return the refreshed prices in ``part`` that belong in a snapshot."""
     provider = str(part["provider"].iloc[0])
     terms = provider_terms(provider)
     if terms is None:

@@ -1,4 +1,4 @@
-"""Data that ship with vmselect: dated price snapshots, machines without a price, GPU peak rates, provider terms."""
+"""Reads the data that ship with vmselect: price snapshots, machines without a price, GPU figures, provider terms."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from vmselect.errors import CatalogError
 
 
 class ManifestEntry(BaseModel):
-    """The manifest's entry of a file in the pricing folder. Only price snapshots have a date and a description."""
+    """A file of the pricing folder, as the manifest describes it. Only snapshots have a date and a description."""
 
     file: str
     rows: int
@@ -30,7 +30,7 @@ class ManifestEntry(BaseModel):
 
 
 class Manifest(BaseModel):
-    """The manifest: all files of the pricing folder, the oldest snapshot first."""
+    """The list of all files of the pricing folder with their checksums; the oldest snapshot comes first."""
 
     schema_version: int
     snapshots: tuple[ManifestEntry, ...]
@@ -59,7 +59,7 @@ class ProviderTerms(BaseModel):
 
 @functools.cache
 def manifest() -> Manifest:
-    """The validated manifest of the pricing folder."""
+    """Read and validate the manifest of the pricing folder."""
     path = pricing_folder() / "manifest.json"
     try:
         found = Manifest.model_validate_json(path.read_bytes())
@@ -71,34 +71,39 @@ def manifest() -> Manifest:
 
 
 def snapshot_at(date: str | dt.date | None = None) -> ManifestEntry:
-    """The newest snapshot, or the newest snapshot not later than ``date``."""
+    """Return the newest snapshot, or the newest one up to ``date``."""
     snapshots = manifest().snapshots
     day = snapshots[-1].date if date is None else check_day("date", date).isoformat()
     earlier = [s for s in snapshots if s.date <= day]
     if not earlier:
-        raise CatalogError(f"No snapshot has prices of {day} or earlier. Use a date from {snapshots[0].date} on.")
+        raise CatalogError(
+            f"No shipped prices are from {day} or earlier. Use {snapshots[0].date} or a later date."
+        )
     return earlier[-1]
 
 
 @functools.cache
 def read_snapshot(file: str) -> pd.DataFrame:
-    """The validated rows of a shipped snapshot."""
+    """Return the validated rows of a shipped snapshot."""
     return files.read(pricing_folder() / file)[0]
 
 
 def newest_prices() -> pd.DataFrame:
-    """The validated rows of the newest shipped snapshot."""
+    """Return the validated rows of the newest shipped snapshot."""
     return read_snapshot(snapshot_at().file)
 
 
 def gpu_specs() -> pd.DataFrame:
-    """Peak compute rates of each GPU or accelerator model; ``basis`` states which numbers are derived or assumed."""
+    """Return the peak compute rates of each GPU or accelerator model.
+
+    The column ``basis`` states which numbers are published, derived or assumed.
+    """
     return pd.read_csv(pricing_folder() / "gpu-specs.csv", index_col="model", keep_default_na=False, na_values=[""])
 
 
 @functools.cache
 def unpriced() -> pd.DataFrame:
-    """Machine types with known facts (vCPUs, memory, GPU) but without a price."""
+    """Return the machine types whose vCPUs, memory and GPU are known, but whose price is not."""
     texts = ("provider", "service", "instance_type", "gpu_model")
     frame = pd.read_csv(pricing_folder() / "unpriced.csv", dtype=dict.fromkeys(texts, str), keep_default_na=False)
     frame = frame.drop(columns="basis")  # the source of each row, for readers of the file
@@ -106,14 +111,14 @@ def unpriced() -> pd.DataFrame:
 
 
 def describe_unpriced(instance_type: str) -> str | None:
-    """The facts of a known machine type without a price, as text; None for any other machine type."""
+    """Return GPU, vCPUs and memory of a known machine type without a price as text; None for other machine types."""
     for row in unpriced()[unpriced()["instance_type"] == instance_type].itertuples():
         return f"{row.gpu_count:g} x {row.gpu_model}, {row.vcpus:g} vCPUs, {row.memory_gib:g} GiB"
     return None
 
 
 def last_sold(instance_type: str) -> str | None:
-    """Date of the newest snapshot in which ``instance_type`` could be rented; None if there is none.
+    """Return the date of the newest snapshot in which ``instance_type`` could be rented; None if there is none.
 
     >>> last_sold("p2.xlarge")
     '2021-02-01'
@@ -126,20 +131,23 @@ def last_sold(instance_type: str) -> str | None:
 
 
 def unpriced_with(gpu: str) -> list[str]:
-    """Names of the known machine types with this GPU and without a price."""
+    """Return the names of the known machine types with this GPU and without a price."""
     models = [fold_gpu(str(model)) for model in unpriced()["gpu_model"]]
     names = unpriced()["instance_type"].astype(str)
     return [name for name, model in zip(names, models, strict=True) if model == fold_gpu(gpu)]
 
 
 def fold_gpu(model: str) -> str:
-    """The name of a GPU in lower case and without separators, for comparison of names."""
+    """Return the name of a GPU in lower case and with uniform separators, so that names can be compared."""
     return re.sub(r"[\s_-]+", "-", model).casefold()
 
 
 @functools.cache
 def known_machines(provider: str) -> dict[str, dict[str, Any]]:
-    """Facts (vCPUs, memory, GPU, retired) of every known machine type of ``provider``. Price APIs lack these."""
+    """Map each known machine type of ``provider`` to its vCPUs, memory, GPU and whether it is retired.
+
+    Price APIs do not contain these.
+    """
     rows = pd.concat([newest_prices(), unpriced().assign(retired=False)])
     rows = rows[rows["provider"] == provider].drop_duplicates("instance_type")
     machines = {}
@@ -157,7 +165,7 @@ def _terms() -> tuple[ProviderTerms, ...]:
 
 
 def provider_terms(provider: str, *, service: str | None = None) -> ProviderTerms | None:
-    """Billing and availability terms of a provider's service; None for an unknown provider.
+    """Return the terms of billing and availability of a provider's service; None for an unknown provider.
 
     >>> provider_terms("azure").reference_region, provider_terms("my-cluster")
     ('eastus', None)

@@ -1,6 +1,6 @@
-"""Prices as a typed DataFrame: text columns as categories, number columns as floats.
+"""Prices as a typed DataFrame: text columns are categories, number columns are floats.
 
-Categories reduce the memory of a million rows, and filters then compare integers instead of strings.
+Categories reduce the memory of a million rows, and make filters faster, because these compare integers, not strings.
 """
 
 from __future__ import annotations
@@ -45,12 +45,14 @@ def build(
 ) -> tuple[pd.DataFrame, list[Finding]]:
     """Validate ``raw`` and convert it to the column types of the catalog.
 
-    Invalid rows raise an error, or are excluded with ``skip_bad_rows``. ``rules`` are violations that the reader of the
-    file found. Returns the valid rows, and a finding about excluded rows.
+    Invalid rows raise an error, or are excluded with ``skip_bad_rows=True``. ``name_row`` gives the names of rows in
+    messages, such as "prices.csv line 7". ``rules`` are violations that were found while the file was read. Rows
+    without date or source get ``default_date`` or ``default_source``. Return the valid rows, and a finding about
+    excluded rows.
     """
     missing = [c for c in REQUIRED if c not in raw.columns]
     if missing:
-        raise CatalogError(f"The prices lack the required columns {', '.join(missing)}. Add them.")
+        raise CatalogError(f"Required columns are missing in the prices: {', '.join(missing)}. Add these columns.")
     rules = list(rules)
     frame = pd.DataFrame(index=pd.RangeIndex(len(raw)))
     for column in COLUMNS:
@@ -74,7 +76,7 @@ def build(
         way_out = "" if skip_bad_rows is None else ", or pass skip_bad_rows=True to use only the valid rows"
         raise CatalogError(f"{problem} Correct {'this row' if bad.sum() == 1 else 'these rows'}{way_out}.")
     return frame[~bad].reset_index(drop=True), [
-        Finding("price-rows-excluded", f"Excluded {problem}", "Correct these prices, or add your own.")
+        Finding("price-rows-excluded", f"Excluded {problem}", "Correct these rows, or add your own prices.")
     ]
 
 
@@ -88,7 +90,7 @@ def other_currencies(raw: pd.DataFrame) -> list[Rule]:
 
 
 def is_built(frame: object) -> bool:
-    """Whether ``frame`` was made by :func:`build`, or is a selection of rows of such a table."""
+    """Return whether ``frame`` has the columns and types of a table that :func:`build` returns."""
     return (
         isinstance(frame, pd.DataFrame)
         and len(frame) > 0
@@ -98,9 +100,9 @@ def is_built(frame: object) -> bool:
 
 
 def merge(below: pd.DataFrame, above: pd.DataFrame) -> pd.DataFrame:
-    """All rows of ``above``, and the rows of ``below`` whose key is not in ``above``.
+    """Return all rows of ``above``, and the rows of ``below`` whose key (the columns ``KEY``) is not in ``above``.
 
-    Machine facts that are unknown in ``above`` are taken from the row of the same instance type in ``below``.
+    If vCPUs, memory and GPU of a row of ``above`` are unknown, they are taken from the same instance type in ``below``.
     """
     above = inherit_facts(above, below)
     codes = key_codes([below, above])
@@ -109,14 +111,14 @@ def merge(below: pd.DataFrame, above: pd.DataFrame) -> pd.DataFrame:
 
 
 def drop_older(frame: pd.DataFrame, *, than: pd.DataFrame) -> pd.DataFrame:
-    """The rows of ``frame``, except those for which ``than`` has a later price."""
+    """Return the rows of ``frame``, except those for which ``than`` has a later price."""
     keys, others = key_codes([frame, than])
     later = pd.Series(than["date"].astype(str).to_numpy(), index=others).reindex(keys).fillna("").to_numpy()
     return frame[frame["date"].astype(str).to_numpy() >= later].reset_index(drop=True)
 
 
 def concat(frames: Sequence[pd.DataFrame]) -> pd.DataFrame:
-    """The rows of all ``frames`` in one table, with the union of their categories."""
+    """Return the rows of all ``frames`` in one table, with the union of their categories."""
     columns: dict[str, object] = {}
     for column in COLUMNS:
         parts = [f[column] for f in frames]
@@ -128,7 +130,7 @@ def concat(frames: Sequence[pd.DataFrame]) -> pd.DataFrame:
 
 
 def key_codes(frames: Sequence[pd.DataFrame]) -> list[npt.NDArray[np.int64]]:
-    """An integer for each row of each frame. Rows with the same key, in any frame, have the same integer."""
+    """Return an integer for each row of each frame. Rows have equal integers if their columns ``KEY`` are equal."""
     codes, bound = np.zeros(sum(map(len, frames)), dtype=np.int64), 1
     for column in KEY:
         joined = pd.api.types.union_categoricals([f[column] for f in frames])
@@ -222,7 +224,7 @@ def _repeats(frame: pd.DataFrame, name_row: RowNamer) -> Rule:
     def describe(i: int) -> str:
         first = int(np.flatnonzero(codes == codes[i])[0])
         key = " ".join(str(frame.at[i, c]) for c in KEY)
-        return f"repeats the price of {key}, already given by {name_row([first])[0]}"
+        return f"the row repeats the price of {key}, which {name_row([first])[0]} already contains"
 
     return repeated, describe
 
@@ -240,7 +242,7 @@ def _describe(bad: Mask, rules: Sequence[Rule], name_row: RowNamer) -> str:
 
 
 def inherit_facts(above: pd.DataFrame, below: pd.DataFrame) -> pd.DataFrame:
-    """``above`` with its unknown machine facts (vCPUs, memory, GPU) taken from the same instance type in ``below``."""
+    """Return ``above``, with unknown vCPUs, memory and GPU taken from the same instance type in ``below``."""
     unknown = (above["vcpus"].isna() & above["memory_gib"].isna() & above["gpu_count"].isna()).to_numpy()
     if not unknown.any() or not len(below):
         return above

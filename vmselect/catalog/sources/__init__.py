@@ -25,29 +25,30 @@ class Source(Protocol):
     region_pattern: str  # a regular expression that matches the names of this cloud's regions
 
     def missing(self) -> str | None:
-        """A sentence about the missing credential or package and its remedy; None if prices can be fetched."""
+        """Return a text about a missing credential or package and the remedy; None if prices can be fetched."""
 
     def fetch(self, region: str, *, progress: Callable[[str], None]) -> PriceTable:
-        """Fetch and validate all VM prices of ``region``. An incomplete response raises a RefreshError.
+        """Fetch and validate all VM prices of ``region``. Raise a RefreshError if a response is incomplete.
 
-        A source may also have ``list_regions()``, for a refresh of all regions, and ``explain_missing(instance_type,
-        region)``, the reason why a known machine has no price.
+        ``progress`` is called with a short text about the present request. A source may also have ``list_regions()``,
+        for a refresh of all regions, and ``explain_missing(instance_type, region)``, which returns the reason why a
+        known machine has no price.
         """
 
 
 VIA = ("api", "skypilot")
-"""Values of ``source``: the clouds' own APIs, or the catalog that SkyPilot publishes."""
+"""Sources from which prices can be fetched: the price APIs of the clouds, or the catalog that SkyPilot publishes."""
 
 
 def api_sources() -> dict[str, Callable[[], Source]]:
-    """The class that reads the price API of each provider, by the provider's name."""
+    """Map the name of each provider to the class that reads its price API."""
     from vmselect.catalog.sources import aws, azure, gcp  # on use: they import requests
 
     return {"aws": aws.AwsPrices, "azure": azure.AzurePrices, "gcp": gcp.GcpPrices}
 
 
 def open_source(provider: str, via: str = "api") -> Source:
-    """The price source of ``provider``: its price API, or SkyPilot's file if ``via`` is ``skypilot``."""
+    """Return the source of prices of ``provider``: its price API, or SkyPilot's file if ``via`` is "skypilot"."""
     if via == "skypilot":
         from vmselect.catalog.sources.skypilot import SkyPilotPrices
 
@@ -59,9 +60,9 @@ def open_source(provider: str, via: str = "api") -> Source:
 
 
 def build_table(rows: Sequence[Row], provider: str, region: str) -> PriceTable:
-    """Validate the rows of a price API. A finding lists the rows that are excluded as invalid."""
+    """Validate rows that were read from a price API. Return the valid rows, and a finding about invalid rows."""
     if not rows:
-        raise RefreshError("The response contains no VM price. Try again later.")
+        raise RefreshError("The response of the price API contains no VM price. Try again later.")
     raw = pd.DataFrame(rows, dtype=object)
     raw = raw.drop_duplicates([c for c in (*KEY, "usd_per_hour") if c in raw.columns], ignore_index=True)
     names = (raw["instance_type"].astype(str) + " " + raw["market"].astype(str)).tolist()
@@ -73,5 +74,5 @@ def build_table(rows: Sequence[Row], provider: str, region: str) -> PriceTable:
         skip_bad_rows=True,
     )
     if not len(frame):
-        raise RefreshError(f"The response contains no valid price. {excluded[0]}")
+        raise RefreshError(f"The response of the price API contains no valid price. {excluded[0]}")
     return frame, excluded

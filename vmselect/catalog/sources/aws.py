@@ -1,4 +1,4 @@
-"""AWS prices, fetched with boto3: on-demand, spot and reserved EC2 instances, and SageMaker training."""
+"""Fetches AWS prices with boto3: on-demand, spot and reserved EC2 instances, and SageMaker training instances."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _SAGEMAKER_TYPE = re.compile(r"(ml\.[a-z0-9-]+\.[a-z0-9-]*?(?:xlarge|large|mediu
 
 
 class AwsPrices:
-    """AWS prices of Linux instances. boto3 finds the credentials."""
+    """AWS prices of Linux instances. boto3 finds the credentials of the user."""
 
     provider = "aws"
     region_pattern = r"[a-z]{2}(-[a-z]+)+-[0-9]"
@@ -42,7 +42,7 @@ class AwsPrices:
         self._lock = threading.Lock()
 
     def missing(self) -> str | None:
-        """A sentence about boto3 or the credentials if they are missing, else None."""
+        """Return a text about boto3 or credentials if they are missing, else None."""
         try:
             botocore = _optional.require("botocore.exceptions", extra="aws", needed_by="AWS prices")
             found = self._open_session().get_credentials() is not None
@@ -105,7 +105,7 @@ class AwsPrices:
 
 
 def parse_ec2_product(text: str, region: str) -> Iterator[tuple[str, str, Any]]:
-    """Yield (type, market, USD per hour) of a product of the EC2 price list; nothing if it is not a Linux VM."""
+    """Yield (instance type, market, USD per hour) of a product of the EC2 price list, if it is a Linux VM."""
     product = _load(text)
     attributes = product.get("product", {}).get("attributes", {})
     wanted = {**_EC2_FILTERS, "regionCode": region}
@@ -127,7 +127,7 @@ def parse_ec2_product(text: str, region: str) -> Iterator[tuple[str, str, Any]]:
 
 
 def parse_sagemaker_product(text: str, region: str) -> Iterator[tuple[str, str, Any]]:
-    """Yield (type, market, USD per hour) of a SageMaker product; nothing if it is not a training instance."""
+    """Yield (instance type, market, USD per hour) of a product of SageMaker, if it is a training instance."""
     product = _load(text)
     about = product.get("product", {})
     attributes = about.get("attributes", {})
@@ -145,7 +145,7 @@ def parse_sagemaker_product(text: str, region: str) -> Iterator[tuple[str, str, 
 
 
 def describe_machine(info: dict[str, Any]) -> Row:
-    """vCPUs, memory and accelerators from an entry of ``describe_instance_types``."""
+    """Return vCPUs, memory and accelerators from an entry of the EC2 API's ``describe_instance_types``."""
     facts: Row = {
         "vcpus": info["VCpuInfo"]["DefaultVCpus"],
         "memory_gib": info["MemoryInfo"]["SizeInMiB"] / 1024,
@@ -174,7 +174,7 @@ def describe_machine(info: dict[str, Any]) -> Row:
 
 
 def _spot_prices(ec2: Any) -> dict[str, Any]:
-    """The current spot price of each instance type in the cheapest zone of the client's region."""
+    """Return the current spot price of each instance type, in the cheapest zone of the client's region."""
     newest: dict[tuple[str, str], Any] = {}
     history = _pages(
         ec2.describe_spot_price_history, "SpotPriceHistory",
@@ -217,7 +217,7 @@ def _pages(call: Callable[..., dict[str, Any]], key: str, **arguments: Any) -> I
 
 
 def _hourly(terms: Iterable[dict[str, Any]]) -> Iterator[Any]:
-    """The hourly USD prices in the ``terms`` of a product of the price list."""
+    """Yield the prices in USD per hour in the ``terms`` of a product of the price list."""
     for term in terms:
         for dimension in term.get("priceDimensions", {}).values():
             if str(dimension.get("unit", "")).lower() in ("hrs", "hours", "hour"):
@@ -235,7 +235,7 @@ def _load(text: str) -> dict[str, Any]:
 
 
 def describe_offer(name: str, market: str, price: Any, region: str, machines: dict[str, Row]) -> Row:
-    """Price row of one offer; a SageMaker type ``ml.x`` has the hardware of ``x``."""
+    """Return the price row of one offer. A SageMaker type ``ml.x`` has the hardware of the EC2 type ``x``."""
     service = "sagemaker" if name.startswith("ml.") else "ec2"
     facts = machines.get(name) or {**machines.get(name.removeprefix("ml."), {}), "retired": False}
     row = {"provider": "aws", "service": service, "instance_type": name, "region": region}

@@ -1,4 +1,4 @@
-"""Azure prices from the Retail Prices API, which needs no account."""
+"""Fetches Azure prices from the Retail Prices API, which needs no account."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class AzurePrices:
         self._client = client or JsonClient()
 
     def missing(self) -> str | None:
-        """None: the Retail Prices API needs no credentials."""
+        """Return None, because the Retail Prices API needs no credentials."""
         return None
 
     def fetch(self, region: str, *, progress: Callable[[str], None]) -> PriceTable:
@@ -65,9 +65,9 @@ class AzurePrices:
 
 
 def parse_item(item: dict[str, Any], region: str) -> Row | None:
-    """An item of the response as a price row, or None if it is not the price of a Linux VM.
+    """Convert an item of the response to a price row; return None if it is not the price of a Linux VM.
 
-    ``isPrimaryMeterRegion`` is ignored: it is false for one in seven VM sizes that can be rented.
+    The field ``isPrimaryMeterRegion`` is ignored: it is false for one in seven VM sizes that can be rented.
     """
     size = str(item.get("armSkuName") or "").strip()
     product = str(item.get("productName") or "").lower()

@@ -1,4 +1,4 @@
-"""Google Cloud prices from the Billing Catalog, as the sum of the prices of CPU cores, memory and GPUs."""
+"""Fetches Google Cloud prices from the Billing Catalog. A price is the sum of those of CPU cores, memory and GPUs."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class GcpPrices:
         self._parts: dict[str, Parts] = {}
 
     def missing(self) -> str | None:
-        """A sentence about the API key if it is missing or invalid, else None."""
+        """Return a text about the API key if it is missing or invalid, else None."""
         if not self._key:
             return "The Google API key is missing. Set the environment variable GOOGLE_API_KEY."
         if not re.fullmatch(r"[!-~]+", self._key):  # copied from a page with an invisible character
@@ -87,7 +87,7 @@ class GcpPrices:
         return None
 
     def fetch(self, region: str, *, progress: Callable[[str], None]) -> PriceTable:
-        """Fetch the prices of ``region``, and return those of every known machine whose parts all have a price."""
+        """Fetch the prices of ``region``. Return the prices of known machines whose parts all have a price."""
         with self._lock:  # the answer covers all regions: the first thread fetches it, the others share it
             if self._skus is None:
                 self._skus = self._download(progress)
@@ -107,7 +107,7 @@ class GcpPrices:
         return build_table(rows, self.provider, region)
 
     def explain_missing(self, name: str, region: str) -> str:
-        """The reason why the machine type ``name`` has no on-demand price in ``region``."""
+        """Return the reason why the machine type ``name`` has no on-demand price in ``region``."""
         return str(assemble(name, known_machines("gcp")[name], self._parts[region], spot=False))
 
     def _download(self, progress: Callable[[str], None]) -> list[dict[str, Any]]:
@@ -128,7 +128,7 @@ class GcpPrices:
 
 
 def collect_parts(skus: list[dict[str, Any]], region: str) -> Parts:
-    """Hourly unit prices of CPU cores, memory and GPUs in ``region``."""
+    """Return the prices in USD per hour of one CPU core, one GiB of memory and one GPU in ``region``."""
     parts: Parts = {}
     for sku in skus:
         description = str(sku.get("description") or "")
@@ -151,7 +151,10 @@ def collect_parts(skus: list[dict[str, Any]], region: str) -> Parts:
 
 
 def read_unit_price(sku: dict[str, Any]) -> float | None:
-    """USD per unit and hour of ``sku``, from its last tier because free tiers come first; None if there is none."""
+    """Return the USD per hour of one unit of ``sku``; None if there is no such price.
+
+    It is the price of the last tier, because free tiers come first.
+    """
     try:
         expression = sku["pricingInfo"][-1]["pricingExpression"]
         money = expression["tieredRates"][-1]["unitPrice"]
@@ -164,10 +167,10 @@ def read_unit_price(sku: dict[str, Any]) -> float | None:
 
 
 def assemble(name: str, facts: Row, parts: Parts, *, spot: bool) -> float | str:
-    """Price of the machine ``name`` in USD per hour, or the reason why it is unknown."""
+    """Return the price of the machine ``name`` in USD per hour, or the reason why it is unknown."""
     family = max((f for f in _HOSTS if name == f or name.startswith(f + "-")), key=len, default=None)
     if family is None:
-        return "its family is not supported"
+        return "the machine family is not supported"
     price, gpu = 0.0, None
     if facts.get("gpu_count"):
         gpu_pattern = _GPUS.get(family) or _GPUS.get(facts["gpu_model"])
@@ -175,14 +178,14 @@ def assemble(name: str, facts: Row, parts: Parts, *, spot: bool) -> float | str:
         found = [n for n, s in parts if pattern and s == spot and n.startswith("gpu:") and re.search(pattern, n)]
         gpu = _only(parts, found, spot)
         if isinstance(gpu, str):
-            return f"{gpu} of its GPU, {facts['gpu_model']}"
+            return f"{gpu} of the GPU {facts['gpu_model']} found"
         price += gpu * facts["gpu_count"]
         if all(_SLICE in n for n in found):
             return round(float(price), 6)
     for unit, column in (("Core", "vcpus"), ("Ram", "memory_gib")):
         part = _only(parts, [f"{_HOSTS[family]} {unit}".lower()], spot)
         if isinstance(part, str):
-            return f"{part} of {_HOSTS[family]} {unit}"
+            return f"{part} of {_HOSTS[family]} {unit} found"
         price += part * facts[column]
     return round(float(price), 6)
 

@@ -1,6 +1,7 @@
-"""HTTP requests with limits: timeouts, retries with backoff and jitter, a maximum size.
+"""HTTP requests with timeouts, retries with backoff and jitter, and a size limit.
 
-Messages contain the URL without its query, and no part of the response, because both may contain a credential.
+Messages contain the URL without its query, and no part of the response, because query and response may contain a
+credential.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ Answer = TypeVar("Answer")
 
 
 class _RetryableError(Exception):
-    """A temporary failure of a request. ``wait_seconds`` is the delay that the server requested."""
+    """A temporary failure of a request, which is then repeated. ``wait_seconds`` is the delay the server requires."""
 
     def __init__(self, reason: str, wait_seconds: float = 0.0) -> None:
         super().__init__(reason)
@@ -38,7 +39,8 @@ class _RetryableError(Exception):
 class JsonClient:
     """An HTTP client that gets JSON objects or bytes. Several threads may share a client.
 
-    ``timeout_seconds`` limits the wait for the next byte, ``answer_seconds`` the time of the whole response.
+    ``timeout_seconds`` is the longest wait for the next byte, ``answer_seconds`` the longest time of a whole response.
+    ``attempts`` is the largest number of requests for the same URL.
     """
 
     attempts: int = 5
@@ -50,11 +52,11 @@ class JsonClient:
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def get(self, url: str, params: Mapping[str, str] | None = None) -> dict[str, Any]:
-        """Get the JSON object at ``url``. Raises a RefreshError when all attempts fail."""
+        """Get the JSON object at ``url``. Raise a RefreshError if all attempts fail."""
         return self._retry(url, lambda: _parse(url, self._get_once(url, params)))
 
     def get_bytes(self, url: str) -> bytes:
-        """Get the content at ``url``. Raises a RefreshError when all attempts fail."""
+        """Get the content at ``url``. Raise a RefreshError if all attempts fail."""
         return self._retry(url, lambda: self._get_once(url, None))
 
     def _retry(self, url: str, request: Callable[[], Answer]) -> Answer:
@@ -63,14 +65,17 @@ class JsonClient:
                 return request()
             except _RetryableError as fault:
                 if attempt == self.attempts:
-                    raise RefreshError(f"{_place(url)} {fault} ({attempt} attempts). Try again later.") from None
+                    raise RefreshError(f"{_place(url)}: {fault} ({attempt} attempts). Try again later.") from None
                 # Jitter spreads the retries of regions that were throttled together.
                 wait = self.backoff_seconds * 2 ** (attempt - 1) * random.uniform(0.5, 1.5)
                 self.sleep(min(max(wait, fault.wait_seconds), self.max_wait_seconds))
         raise AssertionError("unreachable")
 
     def _get_once(self, url: str, params: Mapping[str, str] | None) -> bytes:
-        """Request ``url`` once. A daemon thread reads, because a socket's timeout restarts with every byte received."""
+        """Request ``url`` once and return the content of the response.
+
+        A daemon thread reads it, because the timeout of a socket restarts with every byte received.
+        """
         answer: Future[bytes] = Future()
 
         def read() -> None:
@@ -83,7 +88,7 @@ class JsonClient:
         try:
             return answer.result(self.answer_seconds)
         except TimeoutError:
-            raise _RetryableError("did not finish its response in time") from None
+            raise _RetryableError("the server did not finish its response in time") from None
 
     def _request(self, url: str, params: Mapping[str, str] | None, *, ends: float) -> bytes:
         try:
@@ -94,7 +99,7 @@ class JsonClient:
                 if answer.status_code in _RETRYABLE:
                     wait = answer.headers.get("Retry-After", "")
                     seconds = float(wait) if wait.isdecimal() else 0.0
-                    raise _RetryableError(f"returned {_describe_status(answer.status_code)}", seconds)
+                    raise _RetryableError(f"the server returned {_describe_status(answer.status_code)}", seconds)
                 if answer.status_code != 200:
                     raise RefreshError(
                         f"{_place(url)} returned {_describe_status(answer.status_code)}. "
@@ -107,12 +112,12 @@ class JsonClient:
                         limit = f"{_MAX_ANSWER_BYTES // 1024**2} MiB"
                         raise RefreshError(f"{_place(url)} returned more than {limit}. Try again later.")
                     if time.monotonic() > ends:
-                        raise _RetryableError("did not finish its response in time")
+                        raise _RetryableError("the server did not finish its response in time")
                 return bytes(body)
         except (requests.Timeout, ReadTimeoutError):
-            raise _RetryableError("did not respond in time") from None
+            raise _RetryableError("the server did not respond in time") from None
         except (requests.ConnectionError, HTTPError):
-            raise _RetryableError("could not be reached or closed the connection") from None
+            raise _RetryableError("the server could not be reached, or closed the connection") from None
         except (requests.RequestException, ValueError, TypeError):  # an invalid address or header
             raise RefreshError(
                 f"The request to {_place(url)} is invalid. Check the API key for blanks and line breaks."
@@ -127,42 +132,47 @@ def follow_pages(
     max_seconds: float = 900.0,
     clock: Callable[[], float] = time.monotonic,
 ) -> Iterator[dict[str, Any]]:
-    """Yield every page of a response.
+    """Yield every page of a response that consists of several pages.
 
-    ``read_page("")`` reads the first page. The field ``link`` of a page contains the argument for the next page.
+    ``read_page("")`` reads the first page. The field ``link`` of a page contains the argument of ``read_page`` for the
+    next page.
     """
     following, seen, started = "", set(), clock()
     for _ in range(max_pages):
         if clock() - started > max_seconds:
-            raise RefreshError(f"The response was not complete after {max_seconds / 60:g} minutes. Try again later.")
+            raise RefreshError(
+                f"The response of the price API was not complete after {max_seconds / 60:g} minutes. Try again later."
+            )
         page = read_page(following)
         yield page
         following = str(page.get(link) or "")  # "", null or absent on the last page
         if not following:
             return
         if following in seen:
-            raise RefreshError("A page of the response links back to an earlier page. Try again later.")
+            raise RefreshError("A page of the price API's response links back to an earlier page. Try again later.")
         seen.add(following)
-    raise RefreshError(f"The response has more than {max_pages} pages. Name fewer regions.")
+    raise RefreshError(f"The response of the price API has more than {max_pages} pages. Give fewer regions.")
 
 
 def destination(url: str) -> tuple[str, str | None, int | None]:
-    """Scheme, host and port to which a request for ``url`` connects, parsed as the package requests parses them."""
+    """Return scheme, host and port to which a request for ``url`` connects, as the package ``requests`` parses them."""
     try:
         parts = urlsplit(str(requests.Request("GET", url).prepare().url))
         port = parts.port or {"https": 443, "http": 80}.get(parts.scheme)
     except (requests.RequestException, ValueError):
-        raise RefreshError("The response links to an invalid URL. Try again later.") from None
+        raise RefreshError("The response of the price API links to an invalid URL. Try again later.") from None
     if "@" in parts.netloc or "\\" in url:
-        raise RefreshError("The response links to a URL with a user name. Try again later.")
+        raise RefreshError("The response of the price API links to a URL with a user name. Try again later.")
     return parts.scheme, parts.hostname, port
 
 
 def read_items(page: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
-    """The JSON objects in the field ``name`` of a page. Raises a RefreshError if the field is no list of objects."""
+    """Return the JSON objects in the field ``name`` of a page. Raise a RefreshError if it is not a list of objects."""
     items = page.get(name)
     if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
-        raise RefreshError(f"A page of the response has no list of objects in the field {name!r}. Update vmselect.")
+        raise RefreshError(
+            f"A page of the price API's response has no list of objects in the field {name!r}. Update vmselect."
+        )
     return items
 
 
@@ -170,14 +180,14 @@ def _parse(url: str, body: bytes) -> dict[str, Any]:
     try:
         page = json.loads(body)
     except (ValueError, RecursionError):
-        raise _RetryableError("did not answer with JSON") from None
+        raise _RetryableError("the response is not JSON") from None
     if not isinstance(page, dict):
         raise RefreshError(f"{_place(url)} returned JSON of an unknown format. Update vmselect.")
     return page
 
 
 def _place(url: str) -> str:
-    """``url`` without its query, user name and password."""
+    """Return ``url`` without its query, user name and password."""
     scheme, _, rest = url.partition("?")[0].partition("://")
     host, slash, path = rest.partition("/")
     return f"{scheme}://{host.rpartition('@')[2]}{slash}{path}"

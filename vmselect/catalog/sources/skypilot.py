@@ -1,4 +1,4 @@
-"""Prices from the catalog that SkyPilot publishes: CSV files of many clouds, with all regions. No account is needed."""
+"""Fetches prices from the catalog that SkyPilot publishes: CSV files of many clouds, without any account."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ BASE_URL = "https://raw.githubusercontent.com/skypilot-org/skypilot-catalog/mast
 
 
 class SkyPilotPrices:
-    """On-demand and spot prices of the cloud ``provider``, from SkyPilot's file."""
+    """On-demand and spot prices of the cloud ``provider`` in all regions, from SkyPilot's file."""
 
     def __init__(self, provider: str, *, base_url: str = BASE_URL, client: JsonClient | None = None) -> None:
         if not PROVIDERS.fullmatch(provider):
-            raise ArgumentError(f"{provider!r} is not a provider of SkyPilot. Use aws, azure, gcp, lambda, ...")
+            raise ArgumentError(f"SkyPilot has no provider {provider!r}. Use aws, azure, gcp, lambda, ...")
         self.provider = provider
         # With the cloud's own pattern, `--region us-east-1` is requested from AWS only.
         self.region_pattern = open_source(provider).region_pattern if provider in api_sources() else r".+"
@@ -37,15 +37,15 @@ class SkyPilotPrices:
         self._findings: list[Finding] = []
 
     def missing(self) -> str | None:
-        """None: SkyPilot's files need no credentials."""
+        """Return None, because SkyPilot's files need no credentials."""
         return None
 
     def list_regions(self) -> list[str]:
-        """Names of all regions in SkyPilot's file of this cloud."""
+        """Return the names of all regions in SkyPilot's file of this cloud."""
         return sorted(self._read(lambda _: None)["region"].astype(str).unique())
 
     def fetch(self, region: str, *, progress: Callable[[str], None]) -> PriceTable:
-        """All prices of ``region``. Findings about SkyPilot's file are returned only with the first region fetched."""
+        """Return all prices of ``region``. Findings about SkyPilot's file are returned only with the first region."""
         frame = self._read(progress)
         here = frame[frame["region"] == region]
         if not len(here):
