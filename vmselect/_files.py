@@ -42,7 +42,7 @@ def read_bytes(path: AnyPath, *, noun: str, limit: int, error: type[VmselectErro
         try:
             found = os.fstat(handle)
             if not stat.S_ISREG(found.st_mode):
-                raise OSError(0, "it is not a regular file")
+                raise OSError(0, "the path is not a regular file")
             # A buffer of the size: one of the limit takes longer to allocate than a record takes to read.
             data = os.read(handle, min(found.st_size, limit) + 1)
             while len(data) != found.st_size and len(data) <= limit and (more := os.read(handle, _CHUNK_BYTES)):
@@ -142,7 +142,7 @@ def mode_of(target: Path) -> int | None:
     if stat.S_ISDIR(found):
         return None
     if not stat.S_ISREG(found):
-        raise OSError(0, "it is not a regular file")
+        raise OSError(0, "the path is not a regular file")
     return stat.S_IMODE(found)
 
 

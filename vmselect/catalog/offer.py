@@ -125,7 +125,9 @@ def describe_nearest(name: str, known: Iterable[str]) -> str:
     if meant := next((by_lower[p + name.lower()] for p in PREFIXES if p + name.lower() in by_lower), None):
         return f"Did you mean {meant}?"
     near = [by_lower[n] for n in get_close_matches(name.lower(), list(by_lower), n=3, cutoff=0.6)]
-    return f"Similar: {', '.join(near)}." if near else f"Known names: {', '.join(sorted(by_lower.values())[:12])}."
+    return (
+        f"Similar names: {', '.join(near)}." if near else f"Known names: {', '.join(sorted(by_lower.values())[:12])}."
+    )
 
 
 _GPU_NAMES = {

@@ -36,10 +36,13 @@ ProfilesArgument = Annotated[
 EpochsOption = Annotated[
     str | None,
     typer.Option(
-        "--epochs", "-e", help="Epochs to train, as in 50 or 5,10,50; the last ranks.", show_default="as probed"
+        "--epochs",
+        "-e",
+        help="Epochs to train, as in 50 or 5,10,50; the last number determines the ranking.",
+        show_default="as probed",
     ),
 ]
-DecideAtOption = Annotated[int | None, typer.Option(help="Number of --epochs that determines the ranking.")]
+DecideAtOption = Annotated[int | None, typer.Option(help="Number of epochs by which to rank, one of --epochs.")]
 TopOption = Annotated[int, typer.Option(help="Number of candidates to show in the table.", min=1)]
 CatalogOption = Annotated[Path | None, price_option(help="Use only the prices of this file (CSV or JSON).")]
 OwnPricesOption = Annotated[Path | None, price_option(help="File of own prices (CSV or JSON), which take precedence.")]
@@ -74,7 +77,12 @@ class RankingOptions:
 
     objective: Annotated[
         str | None,
-        typer.Option("--objective", "-o", help="Minimize cost, time, or both: cost=0.7,time=0.3.", show_default="cost"),
+        typer.Option(
+            "--objective",
+            "-o",
+            help="What to minimize: cost, time, or weights such as cost=0.7,time=0.3.",
+            show_default="cost",
+        ),
     ] = None
     batch_size: Annotated[
         str | None, typer.Option("--batch-size", "-b", help="Batch sizes to rank, as in 64,256, or all.")
@@ -82,8 +90,8 @@ class RankingOptions:
     model: Annotated[str | None, typer.Option(help="Use only the profiles of this model.")] = None
     fit: Annotated[str | None, typer.Option(help="Number or name of the fit to rank, if a script has several.")] = None
     keep: KeepOption = None
-    deadline_hours: Annotated[float | None, limit_option(help="Exclude machines that take more hours.")] = None
-    budget_usd: Annotated[float | None, limit_option(help="Exclude machines that cost more than this (USD).")] = None
+    deadline_hours: Annotated[float | None, limit_option(help="Exclude machines that take longer, in hours.")] = None
+    budget_usd: Annotated[float | None, limit_option(help="Exclude machines that cost more, in USD.")] = None
     deadline_chance: Annotated[
         float | None,
         limit_option(help="Least probability of meeting --deadline-hours, such as 0.9; exclude other machines."),
@@ -125,7 +133,7 @@ class RankingOptions:
         str | None, machine_option(help="Also rank machines with these numbers of the probed GPU, as in 1,2,4,8.")
     ] = None
     nodes: Annotated[
-        str | None, machine_option(help="Also rank these numbers of machines that train together, as in 3,4.")
+        str | None, machine_option(help="Also rank this many machines together, as in 3,4, if two were probed together.")
     ] = None
     constant_batch: Annotated[
         str | None,

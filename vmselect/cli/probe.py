@@ -82,7 +82,9 @@ def probe(
     alarm_when: Annotated[
         str | None, typer.Option(help="Condition for --alarm instead of CPU utilization, as in 'gpu*_busy_share<0.2'.")
     ] = None,
-    alarm_seconds: Annotated[float, typer.Option(help="Seconds for which this must last before --alarm runs.")] = 10.0,
+    alarm_seconds: Annotated[
+        float, typer.Option(help="Seconds for which the condition must hold before --alarm runs.")
+    ] = 10.0,
     batch_size: Annotated[int | None, typer.Option(help="Batch size, if it cannot be detected.")] = None,
     instance_type: Annotated[
         str | None, typer.Option(help="Instance type of this machine, if it cannot be detected.")

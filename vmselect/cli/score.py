@@ -29,7 +29,7 @@ def score(
     ],
     by: Annotated[
         str | None,
-        typer.Option(help="Group the results only by method, basis, family, gpu, backend, model or month."),
+        typer.Option(help="Show only groups by one of: method, basis, family, gpu, backend, model, month."),
     ] = None,
     html: Annotated[Path | None, typer.Option(help="Also write an HTML page with charts to this file.")] = None,
     format: FormatOption = Format.table,  # noqa: A002

@@ -35,7 +35,7 @@ app = typer.Typer(
 
 PlanArgument = Annotated[Path, typer.Argument(help="YAML file with the plan of the sweep.", show_default=False)]
 FolderArgument = Annotated[Path, typer.Argument(help="Folder for the records of the sweep.", show_default=False)]
-BudgetOption = Annotated[float | None, typer.Option(help="Start nothing if the sweep could cost more, in USD.")]
+BudgetOption = Annotated[float | None, typer.Option(help="Largest cost in USD; no trial starts if it may cost more.")]
 ParallelOption = Annotated[int, typer.Option(help="Number of trials to run at the same time.")]
 SureOption = Annotated[
     bool | None,

@@ -25,7 +25,7 @@ def transfer(
     usd_per_gb: Annotated[
         float | None, typer.Option(help="Price of downloading a GB in USD. Default: the list price of the cloud.")
     ] = None,
-    budget_usd: Annotated[float, typer.Option(help="Transfer nothing if this could cost more, in USD.")] = 1.0,
+    budget_usd: Annotated[float, typer.Option(help="Largest cost in USD; nothing is transferred above it.")] = 1.0,
     option: Annotated[
         list[str] | None,
         typer.Option(help="Option for fsspec as name=value, or a.b=value if it is nested; may be repeated."),

@@ -708,7 +708,7 @@ def _read(journal: Path) -> tuple[dict[str, Any], dict[str, Entry], list[str], l
                         known.copy = known.copy or entry.copy
                         known.by = entry.by or known.by
     if first.get("format") != 1:
-        raise ValueError("not a journal of this version")
+        raise ValueError("the journal was written by another version of vmselect")
     return first, entries, places, ran
 
 

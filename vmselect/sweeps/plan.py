@@ -541,7 +541,7 @@ def _split_command(_name: str, command: Any) -> tuple[str, ...]:
         raise PlanError("The command is empty. Set it to the command that trains, such as 'python train.py'.")
     for argument in arguments:
         if "\0" in argument or len(argument) > _MAX_LENGTH:
-            raise PlanError(f"The argument {show(argument)} is too long or contains a NUL. Put it into a file.")
+            raise PlanError(f"The argument {show(argument)} is too long or contains a NUL character. Put it into a file.")
     shell = PurePath(arguments[0]).name in SHELLS
     for option, text in itertools.pairwise(arguments):
         if shell and re.fullmatch(r"-\w*c", option) and (named := _placeholders([text])):

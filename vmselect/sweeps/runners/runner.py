@@ -34,6 +34,7 @@ class Job:
 
     trial: Trial
     token: str
+    """Unique text in the environment of every process of the attempt, by which its processes are found."""
     folder: Path
     """Local folder for records, output and status of the attempt."""
     work: Path
