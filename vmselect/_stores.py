@@ -243,7 +243,7 @@ class Url(os.PathLike[str]):
 
     @property
     def name(self) -> str:
-        """The last part of the path."""
+        """Name of the file or folder: the last part of the URL's path."""
         return PurePosixPath(urlsplit(self.address.text).path).name
 
     @property

@@ -133,7 +133,7 @@ class RankingOptions:
         str | None, machine_option(help="Also rank machines with these numbers of the probed GPU, as in 1,2,4,8.")
     ] = None
     nodes: Annotated[
-        str | None, machine_option(help="Also rank this many machines together, as in 3,4, if two were probed together.")
+        str | None, machine_option(help="Also rank this many machines together, as in 3,4, if two were probed so.")
     ] = None
     constant_batch: Annotated[
         str | None,

@@ -308,7 +308,7 @@ EVENTS = {
     "unproved": "may still run",
 }
 PRIVATE_FIELDS = ("handle", "token", "trials", "prices")
-"""Fields of an event that are not printed as JSON."""
+"""Fields of an event that are left out when events are printed as JSON."""
 
 
 class View:
@@ -349,7 +349,7 @@ class View:
             return True
 
     def close(self) -> None:
-        """Remove the table from the terminal."""
+        """Stop showing the table of the sweep on the terminal."""
         if self._live is not None:
             self._live.stop()
             self._live = None

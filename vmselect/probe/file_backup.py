@@ -68,7 +68,7 @@ class Entry:
     owner: tuple[int, int] = (0, 0)
     times: tuple[int, int] = (0, 0)
     node: tuple[int, int] = (0, 0)
-    """Device and inode."""
+    """Device number and inode number of the file."""
     target: str = ""
     kept: str = ""
     """Path of a hard link to the file in a backup folder; empty if there is none."""

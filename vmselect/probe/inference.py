@@ -222,7 +222,7 @@ class InferenceProbe(_LoadProbe, PlainCallback):
             setattr(self._model, "stop_predicting" if self._source == "predict" else "stop_evaluating", True)
 
     def on_predict_end(self, logs: Logs = None) -> None:
-        """Build and save the record. Called by Keras."""
+        """Build and save the record of a ``predict`` or ``evaluate``. Called by Keras."""
         if self._source is not None:
             self._end(None, None)
 
@@ -397,7 +397,7 @@ class _Run:
         self.observation.start()
 
     def make_first_calls(self, batches: Any) -> None:
-        """Make and time the first call and the warm-up calls."""
+        """Make the first call and the warm-up calls, and measure their times."""
         clock, synchronize = self._probe.clock, self._probe._synchronize
         self.observation.enter("first_call")
         batch: Batch | None = self._first

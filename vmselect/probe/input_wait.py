@@ -73,7 +73,7 @@ class FetchClock:
                 yield self.fetch(batches)
 
     def begin(self) -> int:
-        """Record that a fetch begins; return the current time in nanoseconds."""
+        """Record that the fetch of a batch begins; return the current clock time in nanoseconds."""
         now = self._clock()
         if self._began is not None:
             if self._opening:
@@ -86,7 +86,7 @@ class FetchClock:
         return now
 
     def end(self) -> None:
-        """Record that a fetch ends."""
+        """Record that the fetch of a batch has ended."""
         if self._began is not None:
             self._fetch = self._clock() - self._began
 
@@ -313,7 +313,7 @@ class StepTrace:
         return batch >= self.until
 
     def end(self) -> None:
-        """End the trace. Idempotent."""
+        """Stop tracing, if steps are being traced. Idempotent."""
         if self._trace is not None and self.running:
             self._trace.end(self._seen - self._first)
             self._excluded.close()

@@ -111,7 +111,7 @@ class KerasProbe(CallbackProbe, PlainCallback):
                     callback.set_model(model)
 
     def on_train_begin(self, logs: Logs = None) -> None:
-        """Start recording. Called by Keras."""
+        """Start recording a training. Called by Keras."""
         self._end_early(None)  # an earlier training whose end was not reported
         self._reset()
         frame = sys._getframe(1)

@@ -189,7 +189,7 @@ class Load:
         self._number = self._begin = 0
 
     def run(self) -> None:
-        """Make all calls and return when they have ended."""
+        """Make all calls of the load, and return when they have ended."""
         self._begin = self.clock()
         self.tally.begin(self._begin)
         if self.clients == 1:

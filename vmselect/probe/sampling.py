@@ -283,7 +283,7 @@ class Sampler:
     readers: Sequence[Any] | None = None
     alarm: Alarm | None = None
     alive: Callable[[], bool] | None = None
-    """Called before each sample. Sampling ends when this function returns False."""
+    """Function that is called before each sample. Sampling ends when it returns False."""
     clock: Callable[[], float] = time.monotonic
 
     def __post_init__(self) -> None:
@@ -305,7 +305,7 @@ class Sampler:
         self._process = 0
 
     def start(self) -> None:
-        """Start sampling."""
+        """Start sampling machine usage in a thread."""
         from vmselect.records.usage import Limits
 
         self._process = os.getpid()
@@ -558,14 +558,14 @@ class Observation:
             self._method = "loop" if self._undo is None else "trainer"
 
     def fetcher(self) -> Callable[[Iterator[Any]], Any]:
-        """Return a function that fetches the next batch of an epoch, timed if the input wait is measured."""
+        """Return a function that fetches the next batch of an iterator, and measures the input wait if requested."""
         if self._fetches is None:
             return next
         self._fetches.pause()
         return self._fetches.fetch
 
     def end(self) -> None:
-        """Stop observing. Idempotent."""
+        """Stop sampling usage and measuring the input wait. Idempotent."""
         if self._fetches is not None:
             self._input_wait, self._fetches = self._fetches.result(self._method), None
         if self._undo is not None:

@@ -48,7 +48,7 @@ class ScriptFailed(SystemExit):
 
 @dataclass(frozen=True)
 class ScriptRun:
-    """Result of a probed script."""
+    """What a probe has measured in a script."""
 
     fits: int
     """Number of trainings with Keras, Lightning or transformers that the script has started."""

@@ -112,12 +112,12 @@ class Storage:
                     self.files.rmdir(path)
 
     def write(self, content: bytes, *parts: str) -> None:
-        """Write ``content`` to a small file."""
+        """Write ``content`` to the small file ``parts``."""
         with self.translating("write to"):
             self.files.pipe_file(self.path(*parts), content)
 
     def read(self, *parts: str) -> bytes:
-        """Return the content of a small file."""
+        """Return the content of the small file ``parts``."""
         with self.translating("read from"):
             data: bytes = self.files.cat_file(self.path(*parts))
             return data
@@ -143,7 +143,7 @@ class Storage:
             return content.matches(pieces) or stopped()
 
     def remove(self, *parts: str) -> None:
-        """Remove a folder and its contents, including unfinished multipart uploads."""
+        """Remove the folder ``parts`` and its contents, including unfinished multipart uploads."""
         path = self.path(*parts)
         with self.translating("remove from"), suppress(FileNotFoundError):  # no bucket, so nothing is left in it
             if self.files.exists(path):

@@ -107,7 +107,7 @@ class Trial:
 
     @property
     def command(self) -> str:
-        """The command, quoted for a shell."""
+        """The command of the trial as one line of text, quoted as for a shell."""
         return shlex.join(self.arguments)
 
     @property
@@ -328,7 +328,7 @@ class Plan:
 
     @classmethod
     def load(cls, path: str | Path) -> Plan:
-        """Read a plan from a YAML file whose keys are the arguments of this class; errors name the line."""
+        """Read a plan from a YAML file whose keys are the arguments of this class. Errors contain the line number."""
         path = check_path("path", path)
         text = read_text(path, noun="plan", limit=_MAX_FILE_BYTES, error=PlanError)
         root: yaml.Node | None = None
@@ -541,7 +541,7 @@ def _split_command(_name: str, command: Any) -> tuple[str, ...]:
         raise PlanError("The command is empty. Set it to the command that trains, such as 'python train.py'.")
     for argument in arguments:
         if "\0" in argument or len(argument) > _MAX_LENGTH:
-            raise PlanError(f"The argument {show(argument)} is too long or contains a NUL character. Put it into a file.")
+            raise PlanError(f"The argument {show(argument)} is too long or contains a NUL. Put the text into a file.")
     shell = PurePath(arguments[0]).name in SHELLS
     for option, text in itertools.pairwise(arguments):
         if shell and re.fullmatch(r"-\w*c", option) and (named := _placeholders([text])):

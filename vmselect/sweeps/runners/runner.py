@@ -47,8 +47,8 @@ class Seen:
     """The observed state of a trial."""
 
     state: str
-    """``starting``, ``running``, ``unknown`` (no answer from the machine), ``ended`` (no process is left), ``lost``
-    (the trial may still run), or ``gone`` (the machine was terminated at an unknown time)."""
+    """One of ``starting``, ``running``, ``unknown`` (the machine does not answer), ``ended`` (no process is left),
+    ``lost`` (the trial may still run), or ``gone`` (the machine was terminated at an unknown time)."""
     exit: int | None = None
     why: str = ""
     error: str = ""
@@ -107,7 +107,7 @@ class ConnectedRunner(Runner):
 
     @property
     def busy(self) -> set[Any]:
-        """All reserved CPU cores or hosts."""
+        """All CPU cores or hosts that are reserved for trials."""
         return {one for several in list(self.reserved.values()) for one in several}
 
     def disconnect(self, token: str, *, gone: bool = False) -> None:

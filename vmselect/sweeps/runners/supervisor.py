@@ -341,7 +341,7 @@ class Output:
         self.total, self.head, self.tail = 0, 0, b""
 
     def take(self) -> None:
-        """Read the output that is available now."""
+        """Read the output of the worker that is available now."""
         try:
             data = os.read(self.file, 1 << 16)
         except OSError:
@@ -358,7 +358,7 @@ class Output:
             self.tail = (self.tail + data)[-TAIL_BYTES:]
 
     def close(self) -> None:
-        """Append the last part of the output to the file."""
+        """Append the last part of the worker's output to the file."""
         while self.file >= 0 and select.select([self.file], [], [], 0)[0]:
             self.take()
         if omitted := self.total - self.head - len(self.tail):
