@@ -79,7 +79,7 @@ class MachineReader:
         ]
 
     def _count_totals(self) -> tuple[dict[str, float], dict[str, float]]:
-        """Return two dicts: current values by name, and totals since the machine's start by the name of their rate."""
+        """Return two dicts by quantity: current values, and totals since the machine's start, which give rates."""
         levels, totals = {}, {}
         swap = self._query("swap_memory") if self._counts_swap else None
         if swap is not None:

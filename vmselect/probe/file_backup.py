@@ -626,7 +626,7 @@ def _find_new_names(folder: str, entries: dict[str, Entry], originals: set[tuple
 
 
 def _separate(entry: Entry, originals: set[tuple[int, int]]) -> None:
-    """Replace the hard link ``entry``, a new name of a file that will be restored, by a copy of the present content."""
+    """If the new path ``entry`` is a hard link to a file that will be restored, replace it by a copy of that file."""
     now = _stat(entry.path)
     if now is None or not stat.S_ISREG(now.st_mode) or _node(now) not in originals or entry.by == "rename":
         return

@@ -1,4 +1,4 @@
-"""Fetches Google Cloud prices from the Billing Catalog. A price is the sum of those of CPU cores, memory and GPUs."""
+"""Fetches prices of CPU cores, memory and GPUs from Google's Billing Catalog, and adds them up to prices of machines."""
 
 from __future__ import annotations
 
