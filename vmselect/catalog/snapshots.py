@@ -76,9 +76,7 @@ def snapshot_at(date: str | dt.date | None = None) -> ManifestEntry:
     day = snapshots[-1].date if date is None else check_day("date", date).isoformat()
     earlier = [s for s in snapshots if s.date <= day]
     if not earlier:
-        raise CatalogError(
-            f"No shipped prices are from {day} or earlier. Use {snapshots[0].date} or a later date."
-        )
+        raise CatalogError(f"No shipped prices are from {day} or earlier. Use {snapshots[0].date} or a later date.")
     return earlier[-1]
 
 

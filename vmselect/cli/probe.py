@@ -157,9 +157,7 @@ def probe(
                 took = format_seconds(profile.timeline.fit_seconds)
                 print_err([f"vmselect: the whole training of {profile.title} took {took}."])
     if run.measured > 1 and target.name.endswith(".json"):
-        print_err(
-            [f"vmselect: {target} contains only the last of {run.measured} trainings. Use --path with a folder."]
-        )
+        print_err([f"vmselect: {target} contains only the last of {run.measured} trainings. Use --path with a folder."])
     if not run.measured:
         print_err(
             [

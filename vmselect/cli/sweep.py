@@ -29,9 +29,7 @@ if TYPE_CHECKING:
     from vmselect.sweeps import Plan, Proposal, SweepResult
     from vmselect.sweeps.journal import Event, State
 
-app = typer.Typer(
-    help="Run probes on many machines, as a plan lists them, within a budget.", no_args_is_help=True
-)
+app = typer.Typer(help="Run probes on many machines, as a plan lists them, within a budget.", no_args_is_help=True)
 
 PlanArgument = Annotated[Path, typer.Argument(help="YAML file with the plan of the sweep.", show_default=False)]
 FolderArgument = Annotated[Path, typer.Argument(help="Folder for the records of the sweep.", show_default=False)]

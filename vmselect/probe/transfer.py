@@ -302,7 +302,7 @@ def plan_transfer(
         price, basis = 0.0, "the data does not leave this machine"
     elif known is not None:
         price = known.usd_per_gb
-        basis = f"{known.provider} egress price of {known.date}: {format_usd(price)} per GB"
+        basis = f"egress price of {known.provider}: {format_usd(price)} per GB on {known.date}"
     else:
         basis = "the egress price of this store is unknown; pass usd_per_gb="
     return TransferPlan(address, count, round(total / count), check_count("streams", streams, most=256), price, basis)

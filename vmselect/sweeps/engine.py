@@ -118,7 +118,7 @@ def check_record(record: Record, trial: Trial) -> None:
         found = record.factors.get(name, level)
         if found != level and str(found) != str(level):
             raise ProfileError(
-                f"The record has {name} {show(found)}, but its trial has {name} {show(level)}. The record is not used."
+                f"The record has {name} {show(found)}, but its trial has {show(level)}. The record is not used."
             )
     if isinstance(record, Profile) and record.outcome != "out_of_memory":
         from vmselect.estimation import fit_runtime

@@ -1,4 +1,4 @@
-"""Fetches prices of CPU cores, memory and GPUs from Google's Billing Catalog, and adds them up to prices of machines."""
+"""Fetches prices of CPU cores, memory and GPUs from Google's Billing Catalog; adds them up to prices of machines."""
 
 from __future__ import annotations
 

@@ -157,7 +157,7 @@ class SkyPilotRunner(Runner):
             except SweepError as cannot:
                 problem = f"the status of the cluster is unknown: {cannot}"
             time.sleep(self.poll_seconds)
-        return f"{problem}; check with `sky status --refresh` and in the cloud's console that {name} is terminated"
+        return f"{problem}; check with `sky status --refresh` and in the cloud's console that the cluster is terminated"
 
 
 def load_sky() -> Any:
