@@ -11,6 +11,7 @@ from vmselect import __version__
 from vmselect.cli import history, prices, sweep
 from vmselect.cli.check import check
 from vmselect.cli.compare import compare
+from vmselect.cli.demo import demo
 from vmselect.cli.estimate import estimate
 from vmselect.cli.output import flag, print_err
 from vmselect.cli.probe import CONTEXT, probe
@@ -33,6 +34,7 @@ app = typer.Typer(
     rich_markup_mode="markdown",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+app.command()(demo)
 app.command(context_settings=CONTEXT)(probe)
 app.command()(check)
 app.command()(estimate)

@@ -94,7 +94,7 @@ def rank(
     ranking = options.rank(profiles, **_read_epochs(epochs), decide_at=decide_at)
     compared = ranking.relative_to(relative_to) if relative_to and ranking else None
     accuracy = ranking.against(load_profiles(against)) if against and ranking else None
-    _print_ranking(ranking, top=top, format=format)
+    print_ranking(ranking, top=top, format=format)
     if (options.gpus or options.nodes) and ranking and ranking.scaling_verdict:
         print_err([ranking.scaling_verdict])
     if compared is not None:
@@ -208,14 +208,14 @@ def select(
     def metric(row: Row) -> dict[str, Any]:
         return {selection.study.monitor: selection.metric(row.batch_size)} if selection.study else {}
 
-    _print_ranking(selection, top=top, format=format, more=metric)
+    print_ranking(selection, top=top, format=format, more=metric)
 
 
 def _read_epochs(epochs: str | None) -> dict[str, Any]:
     return {} if epochs is None else {"epochs": read_numbers(epochs, option="--epochs")}
 
 
-def _print_ranking(
+def print_ranking(
     ranking: Ranking,
     *,
     top: int,
