@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from typer.main import get_command
 
+import vmselect as vs
 from vmselect.cli import app
 from vmselect.records.convergence import ConvergenceRecord
 
@@ -55,7 +56,12 @@ def test_the_page_of_studies_lists_the_fields_that_are_written() -> None:
     assert re.search(rf"^format +{number}$", block, flags=re.MULTILINE)
 
 
+def test_every_public_name_is_on_the_api_page() -> None:
+    listed = re.findall(r"^\| `(\w+)` \|", (ROOT / "docs/reference/api.md").read_text(), flags=re.MULTILINE)
+    assert sorted(listed) == sorted(vs.__all__)
+
+
 def test_the_readme_prints_the_two_commands() -> None:
     text = (ROOT / "README.md").read_text()
-    assert 'pip install -e ".[tensorflow,plots]" && python examples/quickstart.py' in text
+    assert re.search(r"```\w*\npip install -e \. && vmselect demo\n```", text)
     assert re.search(r'<!-- test command -->\s*```\w*\npip install -e "\.\[test\]" && pytest\n```', text)

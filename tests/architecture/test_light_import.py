@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 HEAVY = [
     "numpy",
@@ -46,3 +47,34 @@ def test_importing_costs_a_small_part_of_starting_python() -> None:
     )
     ratios = [float(subprocess.check_output([sys.executable, "-c", code])) for _ in range(5)]
     assert min(ratios) < 0.5, f"importing vmselect took {min(ratios):.2f} of importing pydantic"
+
+
+IN_A_BROWSER = """
+import sys
+from pathlib import Path
+
+# What Python in a browser (Pyodide) has not: packages without a build for it, and modules of the operating system.
+for name in {absent}:
+    sys.modules[name] = None
+
+import vmselect as vs
+
+times = {{"g4dn.xlarge": 0.4, "g5.xlarge": 0.2}}
+for name, seconds in times.items():
+    vs.Profile.from_times(
+        instance_type=name, batch_size=64, steps_per_epoch=100, init_seconds=9, first_iteration_seconds=3,
+        iteration_seconds=[seconds] * 9,
+    ).save(f"profiles/{{name}}.json")
+ranking = vs.rank(vs.load_profiles("profiles"), epochs=50, machines=["g6.xlarge"])
+ranking.report("report.html")
+print(len(ranking))
+"""
+
+
+def test_ranking_needs_nothing_that_a_browser_lacks(tmp_path: Path) -> None:
+    absent = ["psutil", "pynvml", "boto3", "requests", "keras", "tensorflow", "jax", "torch", "altair", "typer", "rich"]
+    absent += ["fcntl", "grp", "pwd", "resource", "syslog", "termios"]
+    code = IN_A_BROWSER.format(absent=absent)
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "3\n"), done.stderr
+    assert (tmp_path / "report.html").is_file()

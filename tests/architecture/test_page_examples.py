@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.util
+import inspect
+import operator
+import re
+import shlex
 from pathlib import Path
+from typing import Any
 
 import pytest
+from typer.main import get_command
+
+import vmselect as vs
+from vmselect.cli import app
 
 SUPPORT = Path(__file__).parents[1] / "support" / "page_examples.py"
 spec = importlib.util.spec_from_file_location("page_examples", SUPPORT)
@@ -17,7 +27,53 @@ spec.loader.exec_module(examples)
 
 @pytest.mark.parametrize("name", examples.PAGES)
 def test_a_page_prints_what_it_says(name: str) -> None:
-    ran = list(examples.run_page(name))
-    assert ran, "the page has no block with output"
-    for block, printed in ran:
+    for block, printed in examples.run_page(name):
         assert block.text == printed, f"{name}: run python tests/support/page_examples.py and read the difference"
+
+
+# Blocks that are not run are checked without running them.
+
+ROOT = Path(__file__).parents[2]
+DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), ROOT / "pricing" / "README.md"]
+BLOCKS = [
+    pytest.param(block, id=f"{path.relative_to(ROOT)}-{number}")
+    for path in DOCUMENTS
+    for number, block in enumerate(examples.find_blocks(path.read_text(encoding="utf-8")))
+]
+PROGRAM = get_command(app)
+COMMAND = re.compile(r"(?:^|[;&|]|\bdo)\s*vmselect ([a-z][^;&|>\n]*)", re.MULTILINE)
+
+
+@pytest.mark.parametrize("block", [block for block in BLOCKS if block.values[0].language == "python"])
+def test_python_on_pages_uses_names_and_arguments_that_exist(block: Any) -> None:
+    for node in ast.walk(ast.parse(block.text)):
+        call = node if isinstance(node, ast.Call) else None
+        name = ast.unparse(call.func if call else node) if isinstance(node, ast.Call | ast.Attribute) else ""
+        if not re.fullmatch(r"vs(\.\w+)+", name):
+            continue
+        parts = name.split(".")[1:]
+        assert parts[0] in vs.__all__, name
+        value = operator.attrgetter(".".join(parts))(vs)
+        if call:
+            parameters = inspect.signature(value).parameters
+            if not any(one.kind is one.VAR_KEYWORD for one in parameters.values()):
+                assert {word.arg for word in call.keywords if word.arg} <= set(parameters), name
+
+
+@pytest.mark.parametrize("block", [block for block in BLOCKS if block.values[0].language in ("", "bash")])
+def test_commands_on_pages_have_options_that_exist(block: Any) -> None:
+    for line in COMMAND.findall(block.text.replace("\\\n", " ")):
+        words = shlex.split(line, comments=True)
+        command: Any = PROGRAM
+        while hasattr(command, "commands"):
+            command = command.commands[words.pop(0)]
+        options = {name: one for one in command.params for name in (*one.opts, *one.secondary_opts)}
+        while words:
+            name, _, value = words.pop(0).partition("=")
+            if not name.startswith("-"):
+                if command.name == "probe":
+                    break  # what follows is the script's
+                continue
+            assert name in options, line
+            if not value and not options[name].is_flag:
+                words.pop(0)

@@ -50,10 +50,32 @@ def one_machine(folder: Path) -> None:
     ).save(folder / "profiles" / "g4dn.xlarge.json")  # fmt: skip
 
 
+def batch_sizes(folder: Path) -> None:
+    """Profiles of a machine at two batch sizes, repetitions, two phases, and a study."""
+    import vmselect as vs
+
+    def profile(batch_size: int, seconds: float, **settings: Any) -> vs.Profile:
+        return vs.Profile.from_times(
+            instance_type="g4dn.xlarge", batch_size=batch_size, steps_per_epoch=-(-32_000 // batch_size),
+            init_seconds=20.0, first_iteration_seconds=4, iteration_seconds=[seconds] * 20, model="resnet", **settings,
+        )  # fmt: skip
+
+    for batch_size, seconds in ((64, 0.4), (128, 0.7)):
+        profile(batch_size, seconds).save(folder / "profiles" / f"g4dn.xlarge-{batch_size}.json")
+    for number, seconds in enumerate((0.4, 0.41, 0.39)):
+        profile(64, seconds).save(folder / "repetitions" / f"{number}.json")
+    for size, seconds in (("128px", 0.2), ("224px", 0.5)):
+        profile(64, seconds).save(folder / "phases" / f"{size}.json")
+    vs.ConvergenceStudy.from_epochs({64: [12, 13], 128: [15, 17]}, model="resnet").save(folder / "study" / "study.json")
+
+
 PAGES: dict[str, Callable[[Path], None]] = {
-    "docs/how-to/which-machines-to-probe.md": one_machine,
+    "docs/how-to/estimate-other-trainings.md": batch_sizes,
     "docs/how-to/prepare-a-cloud-account.md": three_machines,
+    "docs/how-to/prices.md": three_machines,
     "docs/how-to/rank-with-limits-and-spot.md": three_machines,
+    "docs/how-to/which-machines-to-probe.md": one_machine,
+    "docs/reference/scores.md": three_machines,
 }
 
 
@@ -64,12 +86,13 @@ class Block(NamedTuple):
     text: str
     start: int
     end: int
+    skipped: bool = False
 
 
 def find_blocks(page: str) -> list[Block]:
-    """The fenced blocks of a page, in order."""
-    found = re.finditer(r"^```(\w*)\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
-    return [Block(match[1], match[2], match.start(2), match.end(2)) for match in found]
+    """The fenced blocks of a page, in order. A comment ``<!-- not run: why -->`` above a block excludes it from running."""
+    found = re.finditer(r"^(<!-- not run: [^\n]* -->\n)?```(\w*)\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
+    return [Block(match[2], match[3], match.start(3), match.end(3), match[1] is not None) for match in found]
 
 
 def run_page(name: str) -> Iterator[tuple[Block, str]]:
@@ -86,6 +109,8 @@ def run_page(name: str) -> Iterator[tuple[Block, str]]:
             for block in blocks:
                 if block.language == "text" and printed is not None:
                     yield block, printed
+                    printed = None
+                elif block.skipped:
                     printed = None
                 elif block.language == "python":
                     printed = _run_python(block.text, namespace)
