@@ -90,7 +90,7 @@ class Block(NamedTuple):
 
 
 def find_blocks(page: str) -> list[Block]:
-    """The fenced blocks of a page, in order. A comment ``<!-- not run: why -->`` above a block excludes it from running."""
+    """The fenced blocks of a page, in order. A block below a comment ``<!-- not run: why -->`` is skipped."""
     found = re.finditer(r"^(<!-- not run: [^\n]* -->\n)?```(\w*)\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
     return [Block(match[2], match[3], match.start(3), match.end(3), match[1] is not None) for match in found]
 
