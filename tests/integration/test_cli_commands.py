@@ -111,7 +111,7 @@ def test_nothing_feasible_exits_1(folder: Path) -> None:
     ("arguments", "message"),
     [
         (["rank", "nowhere.json"], "vmselect: nowhere.json: the profile cannot be read"),
-        (["rank", "{folder}", "--epochs", "many"], "vmselect: --epochs 'many' cannot be read"),
+        (["rank", "{folder}", "--epochs", "many"], "vmselect: --epochs 'many'"),
         (["rank", "{folder}", "--objective", "cost=much"], "vmselect: --objective"),
         (["rank", "{folder}", "-e", "50", "--market", "bazaar"], "vmselect: market must be one of"),
         (["probe", "missing.py"], "vmselect: missing.py"),

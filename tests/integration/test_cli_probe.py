@@ -84,8 +84,8 @@ def test_options_that_make_no_probe_fail_before_the_script_runs(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("source", "code", "shown"),
     [
-        ("print('hello')", 1, "no training was measured"),
-        ("import sys; sys.exit(0)", 1, "no training was measured"),
+        ("print('hello')", 1, "vmselect.probe_loop"),
+        ("import sys; sys.exit(0)", 1, "vmselect.probe_loop"),
         ("import sys; sys.exit(3)", 3, ""),
         ("raise SystemExit('stopped for a reason')", 1, "stopped for a reason"),
         ("def f():\n    raise ValueError('mine')\nf()", 1, "ValueError: mine"),

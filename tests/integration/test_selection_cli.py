@@ -75,7 +75,7 @@ def test_the_page_is_written(folders: tuple[str, str], tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--minimum-metric", "high"), "--minimum-metric 'high' cannot be read"),
+        (("--minimum-metric", "high"), "--minimum-metric 'high'"),
         (("--minimum-metric", "val_f1=0.5"), "val_f1"),
         (("--study", "nowhere.json"), "nowhere.json: the convergence study cannot be read"),
     ],
