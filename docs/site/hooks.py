@@ -30,10 +30,11 @@ INCLUDED = {"pricing/README.md": "reference/shipped-prices.md"}
 
 LINK = re.compile(r"\]\(([^)\s#]+)(#[^)\s]*)?\)")
 FENCE = re.compile(r"(^```.*?^```$)", re.DOTALL | re.MULTILINE)
-EXAMPLE = "<!-- example report -->"
+EXAMPLE = re.compile(r"^<!-- example report -->\n!\[.*\n", re.MULTILINE)
+"""On GitHub a picture stands for the report page."""
 IFRAME = (
     '[Open the page in a tab of its own](example-report.html){ .md-button target="_blank" }\n\n'
-    '<iframe class="example" src="../example-report.html" title="Report page of the example"></iframe>'
+    '<iframe class="example" src="../example-report.html" title="Report page of the example"></iframe>\n'
 )
 
 
@@ -68,7 +69,9 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, **_: Any) 
             for name in names:
                 link = f"[`{name}`]({posixpath.relpath(api_page(title), 'reference')}#vmselect.{name})"
                 markdown = re.sub(rf"^\| `{name}` \|", f"| {link} |", markdown, flags=re.MULTILINE)
-    return markdown.replace(EXAMPLE, IFRAME) if uri == PLAYGROUND else markdown
+    if uri == HOME:
+        page.meta["hide"] = ["navigation"]
+    return EXAMPLE.sub(IFRAME, markdown) if uri == PLAYGROUND else markdown
 
 
 def read_nav(index: str) -> list[Any]:
@@ -86,7 +89,7 @@ def read_nav(index: str) -> list[Any]:
             label = re.match(r"- ([A-Z][^:\[\]]*): \[", item)
             if API in new:
                 new.remove(API)
-                pages.append({"Python API": [API, *map(api_page, read_names())]})
+                pages.append({"Python API": [{"All names": API}, *map(api_page, read_names())]})
             if label and len(new) > 1:
                 pages.append({label[1]: new})
             else:
