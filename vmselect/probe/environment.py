@@ -311,7 +311,9 @@ def synchronize_devices(model: Any = None) -> None:
     jax, torch, tensorflow = (sys.modules.get(name) for name in ("jax", "torch", "tensorflow"))
     if torch is not None and torch.cuda.is_initialized():
         torch.cuda.synchronize()
-    pending = getattr(model, "_jax_state", None) or live_arrays()
+    # Keras wraps the state in its own dict and lists, in which JAX does not find the arrays.
+    state = getattr(model, "_jax_state", None) or {}
+    pending = [array for part in state.values() for array in part or ()] or live_arrays()
     if jax is not None and pending:
         jax.block_until_ready(pending)
     elif tensorflow is not None and backend_name() == "tensorflow":

@@ -510,3 +510,19 @@ def test_jax_is_waited_for_although_tensorflow_reads_the_data(
     environment.synchronize_devices()
     assert framework.waited == [backend]
     assert environment.name_loop_backend() == backend
+
+
+def test_the_arrays_in_the_state_of_a_keras_model_are_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    class TrackedDict(dict[str, Any]):
+        """Keras' own kind of dict, which JAX takes for a single leaf; it wraps lists likewise."""
+
+    class TrackedList(list[Any]):
+        """Keras' own kind of list."""
+
+    waited: list[Any] = []
+    jax = SimpleNamespace(block_until_ready=waited.append, live_arrays=list)
+    monkeypatch.setitem(sys.modules, "jax", jax)  # type: ignore[arg-type]
+    monkeypatch.delitem(sys.modules, "torch", raising=False)
+    state = TrackedDict(trainable_variables=TrackedList(["w", "b"]), metrics_variables=TrackedList(["m"]))
+    environment.synchronize_devices(SimpleNamespace(_jax_state=state))
+    assert [(type(one), one) for one in waited] == [(list, ["w", "b", "m"])]
