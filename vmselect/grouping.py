@@ -46,12 +46,13 @@ class Condition(NamedTuple):
 
 DATA = frozenset({"examples", "steps_per_epoch"})
 VALIDATION = frozenset({"validation_examples"})
+SCHEDULE = frozenset({"validation_freq", "validation_from", "validation_until"})
 
 
 def _validates(profile: Profile) -> bool:
     """Return whether the training has validation data, even if the probe ended before the first validation."""
     setup = profile.setup
-    return bool(profile.timeline.validations or setup.validation_examples or setup.validation_steps)
+    return bool(profile.timeline.validations or setup.validation_examples or setup.validation_steps or setup.validates)
 
 
 def _task(
@@ -69,6 +70,12 @@ def _read_dispatch(profile: Profile) -> str | None:
     """Return how Keras called the callbacks; None if the probe itself may have changed that, as older versions did."""
     environment = profile.environment
     return environment.dispatch if profile.probe == "epoch" or environment.step_timing else None
+
+
+def _read_step_timing(profile: Profile) -> str | None:
+    """Whether the probe of a loop on a GPU timed steps, as all older probes did, or blocks of steps; else None."""
+    environment = profile.environment
+    return (environment.step_timing or "steps") if profile.probe == "loop" and environment.framework_gpus else None
 
 
 CONDITIONS: tuple[Condition, ...] = (
@@ -90,7 +97,15 @@ CONDITIONS: tuple[Condition, ...] = (
         "number of epochs between validations",
         lambda p: p.setup.validation_freq if _validates(p) else None,
         "task",
-        remedy="Probe all machines with the same validation_freq.",
+        SCHEDULE,
+        "Probe all machines with the same validation_freq, or pass a workload with validation_freq.",
+    ),
+    Condition(
+        "first epoch with a validation",
+        lambda p: p.setup.validation_from or p.setup.validation_freq if _validates(p) else None,
+        "task",
+        SCHEDULE,
+        "Probe all machines with the same schedule of validations, or pass a workload with validation_from.",
     ),
     _task(
         "number of validations within an epoch",
@@ -109,6 +124,12 @@ CONDITIONS: tuple[Condition, ...] = (
         _read_dispatch,
         "run",
         remedy="Probe with the callbacks of your training: batch-level callbacks make Keras wait for each step.",
+    ),
+    Condition(
+        "way in which steps are timed",
+        _read_step_timing,
+        "run",
+        remedy="Probe again: older probes of GPU trainings waited for the end of every step.",
     ),
     _run("autotuning of the input", "self_tuning_input"),
     _run("input that continues through all epochs", "continuous_input"),

@@ -94,6 +94,18 @@ def test_a_watched_fit_with_threads_is_synchronized_only_between_epochs_later(fo
     check_conserved(profile)
 
 
+@pytest.mark.skipif(BACKEND != "jax", reason="JAX executes steps asynchronously on a CPU too")
+def test_jax_is_waited_for_at_the_end_of_a_block(folder, monkeypatch):
+    import jax
+
+    waits, wait = [], jax.block_until_ready
+    monkeypatch.setattr(jax, "block_until_ready", lambda arrays: waits.append(jax.tree.leaves(arrays)) or wait(arrays))
+    profile = fit(vs.IterationProbe(steps=10, verbose=0))
+    assert profile.environment.step_timing == "blocks"
+    assert len(waits) >= len(profile.timeline.steps)
+    assert all(arrays and all(isinstance(one, jax.Array) for one in arrays) for arrays in waits)
+
+
 @pytest.mark.parametrize(("options", "earliest"), [({"patience": 3}, 4), ({"patience": 5, "start_from_epoch": 10}, 16)])
 def test_callbacks_that_may_stop_early_are_known(folder, options, earliest):
     probe = vs.IterationProbe(steps=2, verbose=0)
@@ -386,7 +398,10 @@ def test_validation_every_few_epochs(folder):
     assert profile.setup.validation_freq == 3
     check_conserved(profile)
     probe = vs.IterationProbe(steps=5, verbose=0)
-    assert [v.epoch for v in fit(probe, validation_freq=[1, 4]).timeline.validations] == [0, 3]
+    profile = fit(probe, validation_freq=[1, 4])
+    setup = profile.setup
+    assert [v.epoch for v in profile.timeline.validations] == [0, 3]
+    assert (setup.validation_freq, setup.validation_from, setup.validation_until, setup.validates) == (3, 1, 4, True)
     probe = vs.IterationProbe(steps=5, verbose=0)
     profile = fit(probe, validation_freq=50, epochs=20)
     assert len(profile.timeline.epochs) == 2  # no validation will come: do not wait for it

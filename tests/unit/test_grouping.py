@@ -212,3 +212,21 @@ def test_an_unknown_provider_joins_the_only_known_one() -> None:
 def test_the_order_in_which_files_are_read_changes_nothing() -> None:
     early = changed(created=datetime(2020, 1, 1, tzinfo=UTC))
     assert grouping.group_repetitions([BASE, early]) == grouping.group_repetitions([early, BASE])
+
+
+def test_loops_on_a_gpu_that_were_timed_in_other_ways_are_not_merged() -> None:
+    def timed(how: str | None, gpus: int = 1) -> Profile:
+        return changed(environment=Environment(step_timing=how, framework_gpus=gpus), probe="loop")  # type: ignore[arg-type]
+
+    with pytest.raises(vs.errors.EstimateError, match=r"\(blocks, steps\)"):
+        grouping.check_repetitions([timed("blocks"), timed(None)])  # an older probe waited for every step
+    grouping.check_repetitions([timed("blocks", gpus=0), timed(None, gpus=0)])
+    grouping.check_repetitions([timed("steps"), timed(None)])
+    assert grouping.check_comparable([timed("blocks"), timed(None)]) == ()
+
+
+def test_the_first_epoch_with_a_validation_is_compared_unless_given() -> None:
+    pair = [changed("setup", validates=True, validation_from=start) for start in (None, 9)]
+    with pytest.raises(vs.errors.RankingError, match=r"\(1, 9\)"):
+        grouping.check_comparable(pair)
+    assert grouping.check_comparable(pair, given=["validation_from"]) == ()

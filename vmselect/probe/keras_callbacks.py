@@ -421,15 +421,9 @@ class IterationProbe(StepProbe, KerasProbe):
         if self._blocks is None:
             timer.end_step(batch, covers)
         else:
-            opening = timer.current is not None and timer.current.opening is None
-            if opening and not (self.stop or self._first_step):
-                self._blocks.pass_by(batch, covers)
-                return
             last = late or batch >= min(self._stop_at, self._partial_after, self._last_batch)
-            if not self._blocks.end_step(batch, covers, last=last, alone=opening):
+            if not self._blocks.submit(batch, covers, last=last):
                 return
-            if not self.stop and timer.steps > self.steps:
-                self._blocks.length = math.inf  # from now on until the end of the epoch
         if self._first_step:
             self._check_first_step(batch)
         if batch >= self._stop_at or late:
@@ -521,6 +515,7 @@ class IterationProbe(StepProbe, KerasProbe):
                 recording.timer,
                 functools.partial(synchronize_devices, self._model),
                 overlap=recording.has_gpu,
+                watched_after=None if self.stop else self.steps,
                 drained=recording.observation.drained,
             )
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 import weakref
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
+from numbers import Integral
 from types import FrameType
-from typing import Any
+from typing import Any, NamedTuple
 
 from vmselect.probe.environment import attempt
 
@@ -56,6 +57,46 @@ class FitFacts:
         if isinstance(frequency, int):  # Keras counts epochs from 1 here: it validates after each multiple
             return frequency > 0 and end // frequency > first // frequency
         return any(first < number <= end for number in frequency)
+
+
+class Schedule(NamedTuple):
+    """Epochs with a validation, counted from 1: from ``first`` to ``last``, every ``every`` epochs.
+
+    If ``first`` is None, it equals ``every``. If ``last`` is None, the validations continue until the training ends.
+    """
+
+    every: int
+    first: int | None = None
+    last: int | None = None
+
+
+def read_schedule(
+    frequency: int | Collection[int], *, initial_epoch: int = 0, epochs: int | None = None
+) -> Schedule | None:
+    """The schedule of Keras' ``validation_freq``, counted from the first epoch of the training; None without any.
+
+    A list of epochs at unequal distances becomes a schedule with the same number of validations. A list that reaches
+    the end of the training (``epochs``) continues if the training is made longer.
+
+    >>> read_schedule(range(1000, 4001, 20), epochs=4000)
+    Schedule(every=20, first=1000, last=None)
+    >>> read_schedule([1, 2, 10], epochs=100)
+    Schedule(every=4, first=1, last=9)
+    """
+    if isinstance(frequency, int):
+        every = max(1, frequency)
+        first = every - initial_epoch % every
+        return Schedule(every, first if first != every else None)
+    numbers = sorted({int(one) - initial_epoch for one in frequency if isinstance(one, Integral)})
+    remaining = None if epochs is None else epochs - initial_epoch
+    numbers = [one for one in numbers if one > 0 and (remaining is None or one <= remaining)]
+    if not numbers:
+        return None
+    first, more = numbers[0], len(numbers) - 1
+    every = (numbers[-1] - first) // more if more else first
+    last = first + every * more
+    continues = remaining is not None and last + every > remaining
+    return Schedule(every, first if first != every else None, None if continues else last)
 
 
 def read_fit(frame: FrameType | None) -> FitFacts:

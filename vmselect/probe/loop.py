@@ -36,8 +36,9 @@ class LoopProbe(Probe):
     Args:
         model: name of the model for the profile.
         examples: number of training examples in an epoch; required only if the last batch is smaller than the others.
-        synchronize: function that waits until the device has finished; called at the end of each step and validation.
-            By default, the probe waits for torch, JAX or TensorFlow, whichever the loop uses.
+        synchronize: function that waits until the device has finished; called after the first step of an epoch, after
+            each further block of steps, and after each validation. By default, the probe waits for torch, JAX or
+            TensorFlow, whichever the loop uses.
 
     >>> with LoopProbe(batch_size=4, steps=5, instance_type="my-laptop", verbose=0) as p:
     ...     for epoch in p.epochs(50):
@@ -88,7 +89,8 @@ class LoopProbe(Probe):
         self._stop = check_flag("stop", stop)
         self._model = maybe(check_name, "model", model)
         self._examples = maybe(check_count, "examples", examples)
-        self._synchronize = maybe(check_callable, "synchronize", synchronize) or synchronize_devices
+        self._is_asynchronous = maybe(check_callable, "synchronize", synchronize) is not None
+        self._synchronize: Callable[[], Any] = synchronize or synchronize_devices
         self._epochs_begun = 0
         self._whole = self._stepping = False
         self._around = ExitStack()
@@ -161,16 +163,17 @@ class LoopProbe(Probe):
         try:
             for batch in recording.observation.watch(batches):
                 yield batch
-                self._synchronize()
-                timer.end_step(index)
+                enough = self._stop and (index >= self._steps_wanted or recording.is_late(self._seconds))
+                if recording.blocks is None:
+                    self._synchronize()
+                recording.end_step(index, last=enough)
                 if not timer.epochs_ended and not index:
-                    with timer.leave_out():
-                        recording.set_backend(name_loop_backend())
-                    recording.note()
-                if self._stop and index != last and (index >= self._steps_wanted or recording.is_late(self._seconds)):
+                    self._recognize_framework(recording)
+                if enough and index != last:
                     self._cut_short = True
                     return
                 index += 1
+            recording.close_block()
             self._whole = True
             recording.counted_steps = recording.counted_steps or index or None
         finally:
@@ -180,6 +183,7 @@ class LoopProbe(Probe):
     def validation(self) -> Iterator[None]:
         """Context manager that measures the time of the validation inside it, after the steps of an epoch."""
         recording = self._require()
+        recording.close_block()
         recording.timer.begin_validation()
         try:
             yield
@@ -187,6 +191,16 @@ class LoopProbe(Probe):
             self._synchronize()
             recording.timer.end_validation()
             recording.note()
+
+    def _recognize_framework(self, recording: Recording) -> None:
+        """After the first step, record the framework, and time blocks of steps if its device is asynchronous."""
+        with recording.timer.leave_out():
+            recording.set_backend(name_loop_backend())
+            if recording.is_asynchronous or self._is_asynchronous:
+                overlap = recording.has_gpu or recording.backend is None
+                watched_after = None if self._stop else self._steps_wanted
+                recording.begin_blocks(self._synchronize, overlap=overlap, watched_after=watched_after)
+        recording.note()
 
     def _require(self) -> Recording:
         if self._recording is None:
@@ -197,6 +211,7 @@ class LoopProbe(Probe):
 
     def _end_epoch(self, recording: Recording) -> None:
         if recording.timer.current is not None:
+            recording.close_block()  # of a loop that the program has left early
             recording.timer.end_epoch(complete=self._whole)
             recording.note()
 

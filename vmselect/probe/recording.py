@@ -23,7 +23,7 @@ from vmselect._stores import Place
 from vmselect.errors import ProbeError
 from vmselect.probe import environment, file_protection
 from vmselect.probe.exit_hooks import EndWatch, classify
-from vmselect.probe.keras_fit import FitFacts, read_fit
+from vmselect.probe.keras_fit import FitFacts, read_fit, read_schedule
 from vmselect.probe.options import (
     Factors,
     Options,
@@ -34,6 +34,7 @@ from vmselect.probe.options import (
     read_factors,
 )
 from vmselect.probe.sampling import Observation
+from vmselect.probe.step_blocks import StepBlocks
 from vmselect.probe.timer import PauseWatch, StepTimer, build_timeline
 from vmselect.units import format_seconds
 
@@ -137,13 +138,15 @@ class Recording:
             fit = read_fit(frame) if frame is not None else FitFacts()
             dispatch = None if model is None else "threaded" if fit.threaded else "direct"
             self._environment = read_environment(model, backend).model_copy(update={"dispatch": dispatch})
-            if kind == "iteration":
-                timing = "blocks" if fit.threaded and self.is_asynchronous else "steps"
+            if kind != "epoch":
+                timing = "blocks" if fit.threaded and self.is_asynchronous else "steps"  # a loop may begin blocks later
                 self._environment = self._environment.model_copy(update={"step_timing": timing})
             self._placement = environment.locate(instance_type=options.instance_type, region=options.region)
             # If every worker reads its own data, a step processes as many batches as there are workers.
             feeders, self._counters = environment.count_feeders(self.workers, self._environment.backend)
             self.fit = fit.times(feeders)
+            self.blocks: StepBlocks | None = None
+            """Blocks of steps of a training other than Keras `fit`, if a device executes steps asynchronously."""
             self._pauses = PauseWatch(self.timer)
             if kind == "epoch":  # a garbage collection stays part of the epoch: there is no step to exclude it from
                 self._pauses.stop()
@@ -233,7 +236,39 @@ class Recording:
     def set_backend(self, backend: str | None) -> None:
         """Set the training framework, if it is known only after the first step."""
         if backend != self.backend:
-            self._environment = read_environment(self.model, backend)
+            timing = self._environment.step_timing
+            self._environment = read_environment(self.model, backend).model_copy(update={"step_timing": timing})
+
+    def begin_blocks(self, synchronize: Callable[[], object], *, overlap: bool, watched_after: int | None) -> None:
+        """Time blocks of steps from now on; :class:`StepBlocks` describes the arguments."""
+        self._environment = self._environment.model_copy(update={"step_timing": "blocks"})
+        self.blocks = StepBlocks(
+            self.timer, synchronize, overlap=overlap, watched_after=watched_after, drained=self.observation.drained
+        )
+
+    def end_step(self, batch: int, covers: int = 1, *, last: bool = False) -> bool:
+        """Record that ``covers`` steps up to step ``batch`` of the epoch have ended; return whether a reading ends.
+
+        If blocks of steps are timed, the steps were submitted, and ``last`` ends the block. The last step of an epoch
+        and the step before a smaller last batch end a block too.
+        """
+        if self.blocks is None:
+            self.timer.end_step(batch, covers)
+            return True
+        steps = self.steps
+        if steps is not None and batch >= steps - 2:
+            last = last or batch >= steps - 1 or bool(self.partial_batch)
+        return self.blocks.submit(batch, covers, last=last)
+
+    def close_block(self) -> None:
+        """End the running block of steps, if there is one."""
+        if self.blocks is not None:
+            self.blocks.close()
+
+    @property
+    def steps_begun(self) -> int:
+        """Number of steps until now, including those of the running block."""
+        return self.timer.steps + (self.blocks.steps if self.blocks is not None else 0)
 
     def describe_torch(self, weights: Sequence[tuple[Any, ...]], loader: Any) -> None:
         """Record the size of a torch model and the batch size of its ``loader``.
@@ -294,6 +329,8 @@ class Recording:
 
     def keep(self, outcome: Outcome, detail: str | None = None) -> Profile | None:
         """End the recording, write the profile and print a line. Return the profile; None if nothing was measured."""
+        if outcome in ("stopped", "watched") and self.timer.taken is None:
+            self.close_block()
         self.timer.finish()
         self._pauses.stop()
         self.observation.end()
@@ -380,7 +417,8 @@ class Recording:
         from vmselect.records.training import Setup
 
         source: Literal["argument", "data"] | None = "argument" if self.options.batch_size else "data"
-        frequency = self.fit.validation_freq
+        initial_epoch = self.initial_epoch or 0
+        schedule = read_schedule(self.fit.validation_freq, initial_epoch=initial_epoch, epochs=self.epochs)
         return Setup(
             model=self.model_name,
             parameters=self.parameters,
@@ -391,12 +429,15 @@ class Recording:
             steps_per_epoch=self.steps_per_epoch,
             steps_per_execution=self.steps_per_execution,
             epochs=self.epochs,
-            initial_epoch=self.initial_epoch or 0,
+            initial_epoch=initial_epoch,
             examples=self.examples,
             partial_batch=self.partial_batch,
             validation_examples=self.validation_examples,
             validation_steps=self.fit.validation_steps,
-            validation_freq=frequency if isinstance(frequency, int) and frequency > 0 else 1,
+            validates=self.fit.has_validation and schedule is not None,
+            validation_freq=schedule.every if schedule else 1,
+            validation_from=schedule.first if schedule else None,
+            validation_until=schedule.last if schedule else None,
             validations_per_epoch=self.validations_per_epoch,
             saving=self.saving,
             save_freq=self.save_freq,
@@ -569,3 +610,13 @@ class StepProbe(CallbackProbe):
         self.steady_seconds = maybe(check_seconds, "steady_seconds", self.steady_seconds)
         super().__post_init__()
         check_uncut(self.stop, seconds=self.seconds, steady_seconds=self.steady_seconds)
+
+    def _start(
+        self, options: Options, *, backend: str | None = None, alive: Callable[[], bool] | None = None
+    ) -> Recording:
+        recording = super()._start(options, backend=backend, alive=alive)
+        if recording.is_asynchronous:
+            watched_after = None if self.stop else self.steps
+            wait = environment.synchronize_devices
+            recording.begin_blocks(wait, overlap=recording.has_gpu, watched_after=watched_after)
+        return recording

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 from vmselect.probe.timer import StepTimer
@@ -19,8 +20,9 @@ class StepBlocks:
     two is subtracted from the time of the block. With ``overlap=False`` nothing is subtracted: on a CPU, host and
     device share the cores.
 
-    The steps are the training steps of an epoch, or the batches of a validation. At the end of each block, ``drained``
-    is called with the nanoseconds that the host waited for the device.
+    The steps are the training steps of an epoch, or the batches of a validation. If the whole training is watched, after
+    its first ``watched_after`` steps a block lasts until the end of its epoch. At the end of each block, ``drained`` is
+    called with the nanoseconds that the host waited for the device.
 
     >>> now = iter([3, 3, 23, 23]).__next__  # a submission takes 3, the execution of a step takes 20
     >>> timer = StepTimer(clock=now, cpu_clock=lambda: 0)
@@ -35,17 +37,36 @@ class StepBlocks:
         synchronize: Callable[[], object],
         *,
         overlap: bool = True,
+        watched_after: int | None = None,
         drained: Callable[[int], object] = lambda _: None,
     ) -> None:
         self._timer = timer
         self._synchronize = synchronize
         self._overlap = overlap
+        self._watched_after = watched_after
         self._drained = drained
         self._submission = self._batch = self._calls = 0
         self._was_idle = True  # the device, at the beginning of the block
+        self._length: float = BLOCK_STEPS
         self.steps = 0
         """Number of steps submitted in the current block."""
-        self.length: float = BLOCK_STEPS
+
+    def submit(self, batch: int, covers: int, *, last: bool) -> bool:
+        """Record that ``covers`` steps of an epoch up to ``batch`` were submitted; return whether they end a block.
+
+        The first step of an epoch is timed alone. If the whole training is watched, only the very first step is: later
+        epochs begin without synchronization.
+        """
+        timer, watched_after = self._timer, self._watched_after
+        opening = timer.current is not None and timer.current.opening is None
+        if opening and watched_after is not None and timer.readings:
+            self.pass_by(batch, covers)
+            return False
+        if not self.end_step(batch, covers, last=last, alone=opening):
+            return False
+        if watched_after is not None and timer.steps > watched_after:
+            self._length = math.inf
+        return True
 
     def end_step(self, batch: int, covers: int, *, last: bool, alone: bool = False) -> bool:
         """Record that ``covers`` steps up to step ``batch`` were submitted. Return whether the block has ended.
@@ -58,7 +79,7 @@ class StepBlocks:
         self.steps += covers
         self._calls += 1
         self._batch = batch
-        if not (last or alone) and self.steps < self.length:
+        if not (last or alone) and self.steps < self._length:
             return False
         self.close(alone=alone)
         return True

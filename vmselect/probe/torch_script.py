@@ -31,7 +31,6 @@ from typing import TYPE_CHECKING, Any
 from vmselect.probe import file_protection
 from vmselect.probe.environment import length_of, synchronize_devices, take_initialization
 from vmselect.probe.recording import Recording, StepProbe
-from vmselect.probe.timer import StepTimer
 
 if TYPE_CHECKING:
     from vmselect.records.training import Outcome
@@ -76,7 +75,7 @@ class TorchScript(StepProbe):
         self._epochs_wanted = max(1, self.validations)
         self._whole = self._cut_short = False
         self._undo: list[Callable[[], object]] = []
-        self._disabled = self._must_wait = self._new_pass = False
+        self._disabled = self._new_pass = False
         self._optimizer: weakref.ref[Any] | None = None
         self._loader: weakref.ref[Any] | None = None
         self._without_loader = False
@@ -123,14 +122,14 @@ class TorchScript(StepProbe):
             enter(this)
             recording = self._recording if self._without_loader else None
             if recording is not None and not running and not _is_called_by_torch(sys._getframe(1)):
-                often = recording.timer.steps - self._validated_at < MIN_STEPS_BETWEEN
-                running.append(_Validation(this, recording.timer, count=not often))
+                often = recording.steps_begun - self._validated_at < MIN_STEPS_BETWEEN
+                running.append(_Validation(this, recording, count=not often))
 
         @functools.wraps(leave)
         def leaving(this: Any, *error: Any) -> None:
             leave(this, *error)
             if running and running[0].context is this and running.pop().end() and self._recording is not None:
-                self._validated_at = self._recording.timer.steps
+                self._validated_at = self._recording.steps_begun
 
         kind.__enter__, kind.__exit__ = entering, leaving
         self._undo.append(lambda: setattr(kind, "__enter__", enter))
@@ -165,14 +164,12 @@ class TorchScript(StepProbe):
 
     def _begin_loop(self, optimizer: Any) -> None:
         """Start recording a loop without a ``DataLoader``, after its first update, which counts as initialization."""
-        import torch
-
         if self._recording is not None:  # of a pass that was no training
             self._recording.drop()
             self._release()
         self._without_loader, self._number = True, 1
+        synchronize_devices()
         self._optimizer = weakref.ref(optimizer)
-        self._must_wait = torch.cuda.is_available()
         recording = self._start(self, backend="torch")
         with recording.timer.leave_out():
             recording.model_name = self.model
@@ -187,14 +184,14 @@ class TorchScript(StepProbe):
         # With several optimizers, as in a GAN, a step ends with the update of the first one.
         if recording is None or (self._optimizer is not None and self._optimizer() not in (optimizer, None)):
             return
-        if self._must_wait:
-            synchronize_devices()
-        timer = recording.timer
-        timer.end_step(timer.steps)
+        timer, number = recording.timer, recording.steps_begun
+        late = self.stop and recording.is_late(self.seconds)
+        if not recording.end_step(number, last=late or (self.stop and number == self.steps)):
+            return
         if timer.steps == 1:
             recording.note()
         enough = timer.steps > self.steps and recording.is_steady(self.steady_seconds)
-        if self.stop and (enough or recording.is_late(self.seconds)):
+        if self.stop and (enough or late):
             self._cut_short = True
             self._close("stopped")
             raise EnoughTrainings
@@ -219,13 +216,13 @@ class TorchScript(StepProbe):
             self._end_when_enough()
             if self._recording is None and not self._number and self._is_wanted(1):
                 self._start(self, backend="torch").model_name = self.model
-            self._must_wait = torch.cuda.is_available()
             begun = _Pass(self, loader, iterate, training=True)
             self._training = weakref.ref(begun)
             self._new_pass = True
             return begun
         if self._recording is None or not self._recording.saw_anything:
             return iterate(loader)
+        self._recording.close_block()
         synchronize_devices()
         if running is not None:
             running.end_step = None  # a validation that the script ends early lasts until the next step
@@ -253,8 +250,9 @@ class TorchScript(StepProbe):
         if not self._number or (weights and not same):
             self._begin_training(now, weights)
         # With accumulated gradients, the probe does not wait for the GPU after each batch.
-        if self._recording is not None and not (self._must_wait and now.batches > 1):
-            now.fetch = self._recording.observation.fetcher()
+        recording = self._recording
+        if recording is not None and (recording.blocks is None or now.batches == 1):
+            now.fetch = recording.observation.fetcher()
 
     def _begin_training(self, first: _Pass, weights: Sequence[Any]) -> None:
         """End the previous training and start a new one, because other weights are trained or frozen than before."""
@@ -300,10 +298,10 @@ class TorchScript(StepProbe):
         running = self._running()
         if running is not None and running is not now and running.read:
             return True  # additional data of a training
-        if self._must_wait:
-            synchronize_devices()
         self._end_validation()
         if not now.read:
+            if self.stop or not self._number:
+                synchronize_devices()  # the device must not execute the step in the time that is excluded
             before = time.perf_counter_ns()
             self._recognize(now)
             now.began += time.perf_counter_ns() - before
@@ -317,13 +315,14 @@ class TorchScript(StepProbe):
         if not read:
             timer.begin_epoch(self._epochs)
             timer.open(at=now.began)
-        timer.end_step(now.read - 1, now.read - read)
+        late = self.stop and recording.is_late(self.seconds)
+        reached = self.stop and read <= self.steps < now.read
+        ended = recording.end_step(now.read - 1, now.read - read, last=late or reached)
         if not read and not self._epochs:
             recording.note()
         if self.stop:
-            return self._continues(now, recording)
-        if not self._must_wait:
-            now.end_step = timer.end_step
+            return not ended or self._continues(now, recording, late=late)
+        now.end_step = timer.end_step if recording.blocks is None else recording.end_step
         return True
 
     def _train_after_all(self, now: _Pass) -> None:
@@ -337,12 +336,11 @@ class TorchScript(StepProbe):
                 recording.timer.finish(at=now.began)
             self._end_when_enough()
 
-    def _continues(self, now: _Pass, recording: Recording) -> bool:
+    def _continues(self, now: _Pass, recording: Recording, *, late: bool) -> bool:
         """Return whether the pass ``now`` continues.
 
         It does if more steps have to be measured, or if its last batch has been reached, so that it ends by itself.
         """
-        late = recording.is_late(self.seconds)
         enough = now.batches > self.steps and recording.is_steady(self.steady_seconds)
         if not (enough or late) or now.batches == recording.steps:
             return True
@@ -357,6 +355,8 @@ class TorchScript(StepProbe):
             self._end_validation()
         elif ended.read:
             self._whole = whole
+            if self._recording is not None:
+                self._recording.close_block()
             if self._recording is not None and whole and self._recording.steps is None:
                 self._recording.counted_steps = ended.batches
             self._training = None
@@ -377,6 +377,7 @@ class TorchScript(StepProbe):
     def _end_epoch(self, *, note: bool = True) -> None:
         recording = self._recording
         if recording is not None and recording.timer.current is not None:
+            recording.close_block()
             recording.timer.end_epoch(complete=self._whole)
             if note:
                 recording.note()
@@ -399,6 +400,8 @@ class TorchScript(StepProbe):
     def _close(self, outcome: Outcome, detail: str | None = None) -> None:
         self._end_validation()
         recording = self._recording
+        if recording is not None and outcome in ("stopped", "watched"):
+            recording.close_block()
         if recording is not None and self._without_loader and outcome == "watched":
             recording.counted_steps, recording.epochs, self._whole = recording.timer.steps or None, 1, True
         if recording is not None and recording.timer.current is not None and outcome in ("stopped", "watched"):
@@ -423,7 +426,7 @@ class _Pass:
         self.unsure = False
         """Whether the pass is recorded as a validation, but may turn out to be an epoch of training."""
         self.updates = watch.updates
-        self.end_step: Callable[[int, int], None] | None = None
+        self.end_step: Callable[[int, int], object] | None = None
         """Function that records a step, set if nothing else has to be done at the end of a step (the fast path)."""
         self.fetch: Callable[[Iterator[Any]], Any] = next
         self._watch = watch
@@ -459,29 +462,41 @@ class _Pass:
 
 
 class _Validation:
-    """Measures a block of code without gradients as a validation, if a model runs in it and ``count`` is True."""
+    """Measures a block of code without gradients as a validation, if a model runs in it and ``count`` is True.
 
-    def __init__(self, context: Any, timer: StepTimer, *, count: bool) -> None:
+    On an asynchronous device the validation begins with the model, because blocks without a model are frequent and
+    synchronization would slow the steps down.
+    """
+
+    def __init__(self, context: Any, recording: Recording, *, count: bool) -> None:
         from torch.nn.modules.module import register_module_forward_pre_hook
 
         self.context = context
-        self._timer, self._count, self._ran = timer, count, False
-        if count:
-            synchronize_devices()
-            timer.begin_validation()
+        self._recording, self._count = recording, count
+        self._begun = self._ran = False
+        if count and recording.blocks is None:
+            self._begin()
         self._hook = register_module_forward_pre_hook(self._see)
+
+    def _begin(self) -> None:
+        self._begun = True
+        self._recording.close_block()
+        synchronize_devices()
+        self._recording.timer.begin_validation()
 
     def _see(self, *_: Any) -> None:
         self._ran = True
+        if self._count and not self._begun:
+            self._begin()
 
     def end(self) -> bool:
         """Record that the block has ended. Return whether a model ran in it."""
         self._hook.remove()
-        if self._count and self._ran:
+        if self._begun and self._ran:
             synchronize_devices()
-            self._timer.end_validation()
-        elif self._count:
-            self._timer.cancel_validation()
+            self._recording.timer.end_validation()
+        elif self._begun:
+            self._recording.timer.cancel_validation()
         return self._ran
 
 

@@ -73,8 +73,9 @@ class TrainerProbe(StepProbe):
             weights = [(name, tuple(one.shape), bool(one.requires_grad)) for name, one in model.named_parameters()]
             recording.describe_torch(weights, loader)
             recording.steps, recording.epochs = steps, epochs
-            recording.fit = replace(recording.fit, validation_freq=validation_freq)
-            recording.validations_per_epoch = validations_per_epoch if validations_per_epoch != 1 else None
+            recording.fit = replace(recording.fit, validation_freq=validation_freq, has_validation=validates)
+            once = math.isclose(validations_per_epoch, 1)
+            recording.validations_per_epoch = None if once else validations_per_epoch
             data, size = getattr(loader, "dataset", None), recording.counted_batch_size
             if isinstance(data, Sized) and size and recording.workers == 1 and not getattr(loader, "drop_last", True):
                 recording.counted_examples = len(data) if math.ceil(len(data) / size) == steps else None
@@ -98,23 +99,27 @@ class TrainerProbe(StepProbe):
         self._batches += 1
         if not stepped:
             return False
-        synchronize_devices()
-        recording.timer.end_step(self._batches - 1, self._batches - self._read)
-        if not self._epochs and not self._read:
-            recording.note()
-        self._read = self._batches
-        if not self.stop or self._batches == recording.steps:
-            return False
+        final = self._batches == recording.steps
         # An epoch that is run only for its validation is cut short after one step.
         passing = self._epochs >= max(1, self.validations)
+        late = recording.is_late(self.seconds)
+        reached = self._read <= self.steps < self._batches
+        covers, first, self._read = self._batches - self._read, not self._read, self._batches
+        if not recording.end_step(self._batches - 1, covers, last=self.stop and (passing or late or reached)):
+            return False
+        if not self._epochs and first:
+            recording.note()
+        if not self.stop or final:
+            return False
         enough = self._batches > self.steps and recording.is_steady(self.steady_seconds)
-        if passing or enough or recording.is_late(self.seconds):
+        if passing or enough or late:
             self._cut_epoch = self._cut_short = True
         return self._cut_epoch
 
     def _begin_validation(self) -> None:
         recording = self._recording
         if recording is not None and recording.saw_anything and not self._validating:
+            recording.close_block()
             synchronize_devices()
             self._validating = True
             recording.timer.begin_validation()
@@ -137,6 +142,7 @@ class TrainerProbe(StepProbe):
         recording = self._recording
         if recording is None or recording.timer.current is None:
             return False
+        recording.close_block()
         whole = not self._cut_epoch and recording.steps in (None, self._batches)
         if whole and recording.steps is None:
             recording.counted_steps = self._batches
@@ -379,14 +385,15 @@ class HuggingFaceProbe(TrainerProbe):
             often = steps / accumulate / state.eval_steps
         else:
             often = state.num_train_epochs if in_steps and in_epoch and strategy == "epoch" else 1.0
+        every = max(1, round(1 / often))  # number of epochs between two epochs with validations
         self._describe(
             recording,
             known["model"],
             loader,
             steps=steps,
             epochs=epochs,
-            validation_freq=max(1, round(1 / often)),
-            validations_per_epoch=max(1.0, often),
+            validation_freq=every,
+            validations_per_epoch=often * every,
             validates=strategy in ("steps", "epoch") and not (often < 1 and in_steps),
         )
         calls = walk_up(sys._getframe())

@@ -278,9 +278,13 @@ class Setup(Part):
     partial_batch: Annotated[int, Field(ge=0)] | None = None
     validation_examples: Count | None = None
     validation_steps: PositiveCount | None = None
+    validates: bool | None = None
+    """Whether the training validates; None if unknown."""
     validation_freq: PositiveCount = 1
     validation_from: PositiveCount | None = None
     """The first epoch that a validation follows, counted from 1, if it is not the epoch ``validation_freq``."""
+    validation_until: PositiveCount | None = None
+    """The last epoch that a validation may follow, counted from 1, if validations end before the training."""
     validations_per_epoch: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
     """Number of validations per epoch, if it is not one validation at the end of the epoch."""
     saving: Saving | None = None

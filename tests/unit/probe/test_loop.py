@@ -110,11 +110,16 @@ def test_an_exception_goes_on_and_the_times_are_saved(tmp_path: Path, error: Exc
     assert p.profile == profile
 
 
-def test_the_device_is_waited_for_at_every_step_and_validation() -> None:
+def test_the_device_is_waited_for_after_the_first_step_each_block_and_each_validation() -> None:
     waits = []
-    with vs.probe_loop(steps=2, verbose=0, synchronize=lambda: waits.append(1)) as p:
-        train(p, batches=range(9))
+    with vs.probe_loop(steps=7, verbose=0, synchronize=lambda: waits.append(1)) as p:
+        train(p, batches=range(19))
+    assert p.profile.timeline.steps.covers == (1, 5, 2) * 2
     assert len(waits) == 8
+    assert p.profile.environment.step_timing == "blocks"
+    with vs.probe_loop(steps=7, verbose=0) as p:
+        train(p, batches=range(19))
+    assert p.profile.environment.step_timing == "steps"
 
 
 def test_outside_its_block_it_raises(tmp_path: Path) -> None:

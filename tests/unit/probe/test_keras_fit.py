@@ -1,0 +1,40 @@
+"""The schedule of validations, from Keras' ``validation_freq``."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vmselect.probe.keras_fit import Schedule, read_schedule
+
+
+@pytest.mark.parametrize(
+    ("frequency", "initial", "epochs", "found"),
+    [
+        (1, 0, 9, Schedule(1)),
+        (5, 0, 9, Schedule(5)),
+        (5, 7, 90, Schedule(5, 3)),
+        ([10, 20, 30], 0, 100, Schedule(10, None, 30)),
+        (range(1000, 4001, 20), 0, 4000, Schedule(20, 1000)),
+        ({4, 1}, 0, 9, Schedule(3, 1, 4)),
+        ([7], 0, 9, Schedule(7)),
+        ([2], 0, 9, Schedule(2, None, 2)),
+        ([3, 8], 5, 20, Schedule(3, None, 3)),
+        ([50], 0, 20, None),
+        ([], 0, 20, None),
+    ],
+)
+def test_known_schedules(frequency: object, initial: int, epochs: int, found: Schedule | None) -> None:
+    assert read_schedule(frequency, initial_epoch=initial, epochs=epochs) == found  # type: ignore[arg-type]
+
+
+@given(st.sets(st.integers(1, 60)), st.integers(0, 30), st.integers(1, 60))
+def test_a_list_keeps_its_number_of_validations(numbers: set[int], initial: int, more: int) -> None:
+    epochs = initial + more
+    found = read_schedule(numbers, initial_epoch=initial, epochs=epochs)
+    wanted = sum(initial < number <= epochs for number in numbers)
+    counted = 0
+    if found is not None:
+        counted = len(range(found.first or found.every, min(more, found.last or more) + 1, found.every))
+    assert counted == wanted
