@@ -81,13 +81,13 @@ def test_the_low_end_is_above_zero_and_not_below_the_certain_part(times: dict[st
     assert low >= fastest * units / 2  # type: ignore[operator]
 
 
-@given(st.integers(1, 300), st.integers(1, 30), st.integers(1, 50))
-def test_validations_follow_the_schedule(n: int, start: int, every: int) -> None:
+@given(st.integers(1, 300), st.integers(1, 30), st.integers(1, 50), st.none() | st.integers(1, 300))
+def test_validations_follow_the_schedule(n: int, start: int, every: int, end: int | None) -> None:
     profile = vs.Profile.from_times(steps_per_epoch=10, iteration_seconds=[0.1] * 5, validation_seconds=[1.0, 1.0])
-    schedule = vs.Workload(validation_from=start, validation_freq=every)
+    schedule = vs.Workload(validation_from=start, validation_freq=every, validation_until=end)
     terms = vs.estimate(profile, epochs=n, workload=schedule).terms
     counted = terms.get("first_validation", 0.0) + terms.get("later_validations", 0.0)
-    assert counted == pytest.approx(len(range(start, n + 1, every)))
+    assert counted == pytest.approx(len(range(start, min(n, end or n) + 1, every)))
 
 
 @given(any_times, epochs, epochs)

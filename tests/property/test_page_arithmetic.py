@@ -51,7 +51,9 @@ def make(given_machines: list[Any], **options: Any) -> vs.Ranking:
             instance_type=f"m{i}", batch_size=8, init_seconds=start, steps_per_epoch=10,
             iteration_seconds=[epoch / 10] * 6, validation_seconds=[validation, validation / 2],
         )  # fmt: skip
-        profiles.append(one.model_copy(update={"setup": one.setup.model_copy(update={"validation_freq": 3})}))
+        plan = {"validation_freq": 3, "validation_from": 2}
+        plan |= {"validation_until": 12, "early_stopping": 5, "epochs": 20} if i % 2 else {}
+        profiles.append(one.model_copy(update={"setup": one.setup.model_copy(update=plan)}))
     catalog = sell(
         on_demand=[price for *_, price, _, _ in given_machines],
         spot=[on_spot if sold else None for *_, on_spot, sold in given_machines],

@@ -20,6 +20,8 @@ from vmselect.cli.options import (
     RecalibrateOption,
     StepsPerEpochOption,
     ValidationExamplesOption,
+    ValidationFreqOption,
+    ValidationFromOption,
     read_numbers,
 )
 from vmselect.cli.output import Format, FormatOption, emit, flag, frame_rows, print_err
@@ -64,6 +66,8 @@ def estimate(
     confidence: ConfidenceOption = _defaults.CONFIDENCE,
     examples: ExamplesOption = None,
     validation_examples: ValidationExamplesOption = None,
+    validation_freq: ValidationFreqOption = None,
+    validation_from: ValidationFromOption = None,
     steps_per_epoch: StepsPerEpochOption = None,
     boot_seconds: BootOption = 0.0,
     history: Annotated[
@@ -96,6 +100,7 @@ def estimate(
 
       vmselect estimate small.json --phase 10:1 --phase 5:large.json
     """
+    from vmselect.estimation import Workload
     from vmselect.estimation.programs import EXCLUDED_FIT
     from vmselect.estimation.runtime import TERMS
     from vmselect.records import Profile, load_records
@@ -112,6 +117,7 @@ def estimate(
     options: dict[str, Any] = {
         "method": method, "confidence": confidence, "batch_size": batch_size, "examples": examples,
         "validation_examples": validation_examples, "steps_per_epoch": steps_per_epoch, "boot_seconds": boot_seconds,
+        "workload": Workload(validation_freq=validation_freq, validation_from=validation_from),
     }  # fmt: skip
     learned = {"history": load_records(history) if history else (), "recalibrate": recalibrate}
     rows: list[dict[str, Any]] = []

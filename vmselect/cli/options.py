@@ -58,6 +58,12 @@ ExamplesOption = Annotated[int | None, estimate_option(help="Training examples p
 ValidationExamplesOption = Annotated[
     int | None, estimate_option(help="Examples per validation; 0 for none. Default: as probed.")
 ]
+ValidationFreqOption = Annotated[
+    int | None, estimate_option(help="Number of epochs from one validation to the next. Default: as probed.")
+]
+ValidationFromOption = Annotated[
+    int | None, estimate_option(help="First epoch that a validation follows. Default: as probed.")
+]
 StepsPerEpochOption = Annotated[float | None, estimate_option(help="Training steps per epoch. Default: as probed.")]
 BootOption = Annotated[float | None, estimate_option(help="Seconds that a machine takes to boot.", show_default="0")]
 KeepOption = Annotated[
@@ -152,6 +158,8 @@ class RankingOptions:
     confidence: ConfidenceOption = None
     examples: ExamplesOption = None
     validation_examples: ValidationExamplesOption = None
+    validation_freq: ValidationFreqOption = None
+    validation_from: ValidationFromOption = None
     steps_per_epoch: StepsPerEpochOption = None
     boot_seconds: BootOption = None
     interruptions_per_hour: Annotated[float | None, spot_option(help="Expected interruptions of a VM per hour.")] = None
@@ -182,6 +190,7 @@ class RankingOptions:
 
     def _arguments(self) -> dict[str, Any]:
         """Return the given options as arguments of :func:`vmselect.rank`."""
+        from vmselect.estimation import Workload
         from vmselect.records import load_records
 
         given = {one.name: value for one in fields(self) if (value := getattr(self, one.name)) is not None}
@@ -210,6 +219,9 @@ class RankingOptions:
             given["machines"] = given["machines"].split(",")
         if "history" in given:
             given["history"] = load_records(given["history"])
+        schedule = {name: given.pop(name, None) for name in ("validation_freq", "validation_from")}
+        if any(schedule.values()):
+            given["workload"] = Workload(**schedule)
         per_hour = given.pop("interruptions_per_hour", None)
         minutes = {name: given.pop(name) for name in ("checkpoint_minutes", "restart_minutes") if name in given}
         if per_hour is not None:

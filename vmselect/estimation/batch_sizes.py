@@ -145,6 +145,7 @@ def fit_other_batch_size(
         validation_examples=workload.validation_examples,
         validation_freq=workload.validation_freq,
         validation_from=workload.validation_from,
+        validation_until=workload.validation_until,
     )
     models = {size: fit(group, data) for size, group in near.items()}
     steps = {size: Workload.of(group[0], **data.given).steps_per_epoch for size, group in near.items()}
@@ -258,6 +259,8 @@ def _blend(
         validation_seconds=validation,
         validation_freq=here.validation_freq,
         validation_from=here.validation_from,
+        validation_until=here.validation_until,
+        early_stopping=here.early_stopping or there.early_stopping,
         certain=(mix(here.certain[0], there.certain[0]), fastest.value / (1 + fastest.below)),
         low=_widen(here.low, there.low, scale * training.below * epoch),
         high=_widen(here.high, there.high, scale * training.above * epoch),

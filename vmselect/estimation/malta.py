@@ -81,6 +81,7 @@ def _model(
         validation_seconds=validations[1],
         validation_freq=workload.validation_freq or 1,
         validation_from=workload.validation_from,
+        validation_until=workload.validation_until,
         findings=(NO_INTERVAL,),
     )
 

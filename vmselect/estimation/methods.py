@@ -201,9 +201,10 @@ def find_basis(profiles: Sequence[Profile], model: RuntimeModel, batch_size: int
 
 
 def _find_early_stopping(profiles: Sequence[Profile]) -> tuple[int, int] | None:
-    """Smallest and largest number of epochs after which the trainings may end by themselves."""
-    ends = [(one.setup.early_stopping, one.setup.epochs or 1) for one in profiles if one.setup.early_stopping]
-    return min(((first, last) for first, last in ends if first is not None), default=None)
+    """Smallest number of epochs after which the trainings may end by themselves, and the number that they plan."""
+    setups = [one.setup for one in profiles]
+    ends = [(one.early_stopping, max(1, (one.epochs or 1) - one.initial_epoch)) for one in setups]
+    return min(((first, planned) for first, planned in ends if first is not None), default=None)
 
 
 def _check_usable(profiles: Sequence[Profile]) -> None:

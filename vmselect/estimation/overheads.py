@@ -20,7 +20,7 @@ from vmselect.estimation.autotune_wait import (
 )
 from vmselect.estimation.readings import Opening, Readings, epochs_include_validation
 from vmselect.estimation.statistics import NOTHING, Level, locate, predict_once
-from vmselect.estimation.workload import Workload
+from vmselect.estimation.workload import EVERY_EPOCH, Workload
 from vmselect.findings import Finding
 from vmselect.records import Profile, Validation
 
@@ -411,6 +411,20 @@ def _find_within_epochs(profiles: Sequence[Profile]) -> Iterator[Finding]:
             return
 
 
+def _find_unseen(profile: Profile, readings: Readings, workload: Workload) -> Iterator[Finding]:
+    """A finding if the training validates, but no validation was recorded and its size is unknown."""
+    if profile.setup.validates is False or epochs_include_validation(profile, readings.unit):
+        return
+    if profile.setup.validates or workload.validation_schedule != EVERY_EPOCH:
+        yield Finding(
+            "validation-unseen",
+            f"{profile.title}: the training validates {workload.validation_schedule}, but the profile has no "
+            "validation. The estimate does not include validations.",
+            "Probe until the first validation (no seconds=; more epochs= for EpochProbe), or pass its size: "
+            "validation_examples= (--validation-examples).",
+        )
+
+
 def _assume(profile: Profile, readings: Readings, workload: Workload, step: Level) -> ValidationTimes:
     """Times of validations that were not measured, assumed as a share of the step time per batch."""
     if readings.unit == "epoch" and _differs(profile, workload):
@@ -424,7 +438,7 @@ def _assume(profile: Profile, readings: Readings, workload: Workload, step: Leve
     # A validation that the probe ended after one batch is mostly compilation.
     compiling = max((one.seconds for epoch in readings.first_validations for one in epoch), default=0.0)
     if readings.unit == "epoch" or (not batches and not compiling):
-        return ValidationTimes(NOTHING, NOTHING)
+        return ValidationTimes(NOTHING, NOTHING, tuple(_find_unseen(profile, readings, workload)))
     if not batches:
         finding = Finding(
             "validation-unknown",

@@ -146,6 +146,7 @@ def fit_robust(profiles: Sequence[Profile], workload: Workload, *, confidence: f
         validation_seconds=validation.later.value,
         validation_freq=freq,
         validation_from=workload.validation_from,
+        validation_until=workload.validation_until,
         low=widths.low,
         high=widths.high,
         certain=(

@@ -37,6 +37,9 @@ TERMS = (
 )
 """All terms of an estimate, in the order of display."""
 
+EARLY_STOPPING = "early-stopping"
+"""Code of the finding about a training that a callback may end before its last epoch."""
+
 Quadratic = tuple[float, float, float]
 """Coefficients (a, b, c) of a squared half-width: ``a + b n + c n**2`` for ``n`` epochs."""
 
@@ -48,7 +51,9 @@ class ClosedForm:
     Every field is a number, or a numpy column vector with one row per machine (see :meth:`stack`). Methods take epochs
     as a number, as a row for all machines, or as a matrix with one row per machine. ``low`` and ``high`` contain the
     coefficients of the squared half-widths below and above the estimate. ``certain`` contains the seconds once and per
-    epoch below which the low end never lies. The first validation follows epoch ``validation_from``.
+    epoch below which the low end never lies. The first validation follows epoch ``validation_from``, and none follows
+    an epoch after ``validation_until``. ``earliest_stop`` is the smallest number of epochs after which a training of
+    ``planned_epochs`` epochs may end by itself; infinity if it cannot.
     """
 
     fixed: Any
@@ -57,9 +62,12 @@ class ClosedForm:
     validation: Any = 0.0
     validation_freq: Any = 1
     validation_from: Any = 1
+    validation_until: Any = math.inf
     low: Any = (0.0, 0.0, 0.0)
     high: Any = (0.0, 0.0, 0.0)
     certain: Any = (0.0, 0.0)
+    earliest_stop: Any = math.inf
+    planned_epochs: Any = math.inf
 
     @classmethod
     def stack(cls, forms: Sequence[ClosedForm]) -> ClosedForm:
@@ -71,29 +79,49 @@ class ClosedForm:
         def columns(name: str, count: int = 3) -> tuple[Any, ...]:
             return tuple(column(getattr(form, name)[power] for form in forms) for power in range(count))
 
-        names = ("fixed", "epoch", "first_validation", "validation", "validation_freq", "validation_from")
+        names = (
+            "fixed", "epoch", "first_validation", "validation", "validation_freq", "validation_from",
+            "validation_until", "earliest_stop", "planned_epochs",
+        )  # fmt: skip
         numbers = {name: column(getattr(form, name) for form in forms) for name in names}
         return cls(**numbers, low=columns("low"), high=columns("high"), certain=columns("certain", 2))
 
     def seconds(self, epochs: Any) -> Any:
         """Estimated seconds of a training of ``epochs`` epochs."""
-        passes = count_validations(epochs, self.validation_freq, self.validation_from)
+        passes = count_validations(epochs, self.validation_freq, self.validation_from, self.validation_until)
         first, later = self.first_validation * (passes >= 1), self.validation * ((passes > 1) * (passes - 1))
         return self.fixed + self.epoch * epochs + first + later
 
-    def interval(self, low_epochs: Any, high_epochs: Any | None = None) -> tuple[Any, Any]:
-        """Low end for ``low_epochs`` epochs and high end for ``high_epochs`` epochs (default: the same number)."""
+    def interval(
+        self, low_epochs: Any, high_epochs: Any | None = None, *, early_stopping: bool = False
+    ) -> tuple[Any, Any]:
+        """Low end for ``low_epochs`` epochs and high end for ``high_epochs`` epochs (default: the same number).
+
+        With ``early_stopping`` the low end is that of the earliest stop, if the training may end by itself.
+        """
         high_epochs = low_epochs if high_epochs is None else high_epochs
-        seconds = self.seconds(low_epochs)
-        once, per_epoch = self.certain
-        certain = np.minimum(seconds, once + per_epoch * low_epochs)
-        low = np.maximum(certain, seconds - half_width(self.low, low_epochs))
-        return np.maximum(0.0, low), self.seconds(high_epochs) + half_width(self.high, high_epochs)
+        low = self._low(low_epochs)
+        if early_stopping:
+            earlier = self._low(np.minimum(low_epochs, self.earliest_stop))
+            low = np.where(self.may_stop(low_epochs), np.minimum(low, earlier), low)
+        return low, self.seconds(high_epochs) + half_width(self.high, high_epochs)
+
+    def may_stop(self, epochs: Any) -> Any:
+        """Whether a training of ``epochs`` epochs may end by itself before its last epoch.
+
+        A user who plans fewer epochs than the script is assumed to know how many the training takes.
+        """
+        return (epochs > self.earliest_stop) & (epochs >= self.planned_epochs)
+
+    def _low(self, epochs: Any) -> Any:
+        seconds, (once, per_epoch) = self.seconds(epochs), self.certain
+        certain = np.minimum(seconds, once + per_epoch * epochs)
+        return np.maximum(0.0, np.maximum(certain, seconds - half_width(self.low, epochs)))
 
 
-def count_validations(epochs: Any, every: Any, first: Any) -> Any:
-    """Number of validations in ``epochs`` epochs: after epoch ``first`` and after ``every`` epochs from there on."""
-    return np.maximum(0.0, (epochs - first) // every + 1)
+def count_validations(epochs: Any, every: Any, first: Any, last: Any = math.inf) -> Any:
+    """Number of validations in ``epochs`` epochs: after epoch ``first``, then after every ``every`` until ``last``."""
+    return np.maximum(0.0, (np.minimum(epochs, last) - first) // every + 1)
 
 
 def half_width(square: Any, epochs: Any) -> Any:
@@ -183,7 +211,8 @@ class RuntimeModel:
 
     ``terms`` maps each term to (seconds that occur once, seconds per epoch). Validation is separate, because it occurs
     every ``validation_freq`` epochs, the first time after epoch ``validation_from`` (None: after ``validation_freq``
-    epochs). ``low`` and ``high`` are coefficients of quadratics in ``n``: the squared distances from the time to the
+    epochs), and not after epoch ``validation_until`` (None: until the end). ``low`` and ``high`` are coefficients of
+    quadratics in ``n``: the squared distances from the time to the
     lower and upper bound of its interval. ``certain`` contains the seconds (once, per epoch) of the certain part of the
     time, below which the low end never lies: what occurs once, and all steps at the speed of the fastest block of
     steps. ``idle_seconds`` is the mean autotune wait per epoch. ``repetitions`` contains one model per repetition.
@@ -199,6 +228,7 @@ class RuntimeModel:
     validation_seconds: float = 0.0
     validation_freq: int = 1
     validation_from: int | None = None
+    validation_until: int | None = None
     low: Quadratic = (0.0, 0.0, 0.0)
     high: Quadratic = (0.0, 0.0, 0.0)
     certain: tuple[float, float] = (0.0, 0.0)
@@ -230,6 +260,9 @@ class RuntimeModel:
             low=self.low,
             high=self.high,
             certain=self.certain,
+            validation_until=self.validation_until or math.inf,
+            earliest_stop=self.early_stopping[0] if self.early_stopping else math.inf,
+            planned_epochs=self.early_stopping[1] if self.early_stopping else math.inf,
         )
 
     def seconds(self, epochs: float) -> float:
@@ -237,13 +270,14 @@ class RuntimeModel:
         return float(self.form.seconds(epochs))
 
     def interval(self, epochs: float) -> tuple[float, float]:
-        """Low and high end of the estimate for ``epochs`` epochs, in seconds."""
+        """Low and high end of the time of ``epochs`` epochs in seconds, if the training does not end by itself."""
         low, high = self.form.interval(epochs)
         return float(low), float(high)
 
     def validations(self, epochs: float) -> float:
         """Number of validations in a training of ``epochs`` epochs."""
-        return float(count_validations(epochs, self.form.validation_freq, self.form.validation_from))
+        form = self.form
+        return float(count_validations(epochs, form.validation_freq, form.validation_from, form.validation_until))
 
     def terms_at(self, epochs: float) -> dict[str, float]:
         """Seconds of each term in a training of ``epochs`` epochs (possibly fractional), without zero terms."""
@@ -262,9 +296,8 @@ class RuntimeModel:
         seconds = math.fsum(parts.values())
         low, high = self.interval(epochs)
         findings = self._why_wider(epochs, high - low)
-        if self.early_stopping is not None and self.early_stopping[0] < epochs >= self.early_stopping[1]:
-            low = min(low, self.interval(self.early_stopping[0])[0])
-            findings += (self._may_stop_early(epochs),)
+        low, high = map(float, self.form.interval(epochs, early_stopping=True))
+        findings += self.find_early_stopping(epochs)
         return RuntimeEstimate(
             seconds=seconds,
             low=min(low, seconds),
@@ -284,20 +317,26 @@ class RuntimeModel:
             **{f"{name}_seconds": getattr(self, f"{name}_seconds") for name in names},
             "validation_freq": self.validation_freq,
             "validation_from": self.form.validation_from,
+            "validation_until": self.validation_until,
+            "early_stopping": list(self.early_stopping) if self.early_stopping else None,
             "low": list(self.low),
             "high": list(self.high),
             "certain": list(self.certain),
             "terms": {name: list(pair) for name, pair in self.terms.items()},
         }
 
-    def _may_stop_early(self, epochs: int) -> Finding:
+    def find_early_stopping(self, epochs: float) -> tuple[Finding, ...]:
+        """A finding if a callback may end a training of ``epochs`` epochs before its last epoch."""
+        if self.early_stopping is None or not self.form.may_stop(epochs):
+            return ()
         each = format_seconds(self.epoch_seconds + self.validation_seconds / self.validation_freq)
-        least = self.early_stopping[0] if self.early_stopping else 1
-        return Finding(
-            "early-stopping",
-            f"{self.title}: a callback may end the training after {least} to {epochs} epochs of {each} each, so the "
-            f"time of {epochs} epochs is an upper bound.",
-            "Determine the number of epochs with a convergence study (ConvergenceProbe), and pass it as epochs=.",
+        return (
+            Finding(
+                EARLY_STOPPING,
+                f"{self.title}: a callback may end the training after {self.early_stopping[0]} to {epochs:g} epochs of "
+                f"{each} each, so the time of {epochs:g} epochs is an upper bound.",
+                "Determine the number of epochs with a convergence study (ConvergenceProbe), and pass it as epochs=.",
+            ),
         )
 
     def _why_wider(self, epochs: int, width: float) -> tuple[Finding, ...]:

@@ -93,7 +93,8 @@ def _validation_schedule(profile: Profile) -> Iterator[Finding]:
             "validation-schedule",
             f"{profile.title}: validation followed only {len(validated)} of {validated[-1] + 1} epochs, the first time "
             f"epoch {validated[0] + 1}. The estimate counts one after every epoch.",
-            "Pass workload=vmselect.Workload(validation_from=..., validation_freq=...).",
+            "Pass workload=vmselect.Workload(validation_from=..., validation_freq=...) (--validation-from and "
+            "--validation-freq).",
         )
 
 

@@ -11,6 +11,9 @@ from vmselect._checks import MAX_COUNT, check_count, check_number, maybe, show
 from vmselect.errors import ArgumentError, EstimateError
 from vmselect.records import Epoch, Profile, Setup
 
+EVERY_EPOCH = "after every epoch"
+"""The schedule of validations unless another one is given, as text."""
+
 MIN_COUNTS = {
     "batch_size": 1,
     "examples": 1,
@@ -19,6 +22,7 @@ MIN_COUNTS = {
     "validation_steps": 1,
     "validation_freq": 1,
     "validation_from": 1,
+    "validation_until": 1,
 }
 
 
@@ -29,7 +33,7 @@ class Workload:
     ``steps_per_epoch`` may be fractional (the dissertation divides examples by batch size and does not round).
     ``partial_batch`` is the number of examples in the smaller last batch, or 0 if all batches have the same size.
     Validation follows epoch ``validation_from`` (by default ``validation_freq``) and every ``validation_freq`` epochs
-    from there on.
+    from there on, until epoch ``validation_until`` (by default until the end of the training).
 
     >>> Workload.of(examples=1000, batch_size=64).steps_per_epoch
     16
@@ -45,6 +49,7 @@ class Workload:
     validation_steps: int | None = None
     validation_freq: int | None = None
     validation_from: int | None = None
+    validation_until: int | None = None
 
     def __post_init__(self) -> None:
         for name, least in MIN_COUNTS.items():
@@ -57,6 +62,20 @@ class Workload:
     def given(self) -> dict[str, Any]:
         """Names and values of the fields that are not None."""
         return {name: value for name, value in vars(self).items() if value is not None}
+
+    @property
+    def validation_schedule(self) -> str:
+        """The epochs that a validation follows, as text.
+
+        >>> Workload(validation_from=1000, validation_freq=20).validation_schedule
+        'after epoch 1000 and then every 20 epochs'
+        """
+        every, last = self.validation_freq or 1, self.validation_until
+        first = self.validation_from or every
+        until = f" until epoch {last}" if last else ""
+        if every == 1:
+            return f"{EVERY_EPOCH}{f' from epoch {first} on' if first > 1 else ''}{until}"
+        return f"after epoch {first} and then every {every} epochs{until}"
 
     @classmethod
     def merge(cls, workload: Workload | None, fields: Mapping[str, Any]) -> Workload:
@@ -108,6 +127,7 @@ class Workload:
         else:
             steps, partial = math.ceil(examples / batch), examples % batch
         same_validation = given.validation_steps is None and given.validation_examples is None
+        reschedules = given.validation_freq or given.validation_from
         return cls(
             steps_per_epoch=steps,
             batch_size=batch,
@@ -117,6 +137,7 @@ class Workload:
             validation_steps=setup.validation_steps if same_validation else given.validation_steps,
             validation_freq=given.validation_freq or setup.validation_freq,
             validation_from=given.validation_from or (None if given.validation_freq else setup.validation_from),
+            validation_until=given.validation_until or (None if reschedules else setup.validation_until),
         )
 
     def require_steps(self, title: str) -> float:

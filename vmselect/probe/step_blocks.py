@@ -20,9 +20,9 @@ class StepBlocks:
     two is subtracted from the time of the block. With ``overlap=False`` nothing is subtracted: on a CPU, host and
     device share the cores.
 
-    The steps are the training steps of an epoch, or the batches of a validation. If the whole training is watched, after
-    its first ``watched_after`` steps a block lasts until the end of its epoch. At the end of each block, ``drained`` is
-    called with the nanoseconds that the host waited for the device.
+    The steps are the training steps of an epoch, or the batches of a validation. If the whole training is watched,
+    after its first ``watched_after`` steps a block lasts until the end of its epoch. At the end of each block,
+    ``drained`` is called with the nanoseconds that the host waited for the device.
 
     >>> now = iter([3, 3, 23, 23]).__next__  # a submission takes 3, the execution of a step takes 20
     >>> timer = StepTimer(clock=now, cpu_clock=lambda: 0)

@@ -60,9 +60,12 @@ class Candidates:
         """Seconds as a function of the number of epochs, with a row per machine estimate."""
         return ClosedForm.stack([one.runtime.form for one in self.machine_estimates])
 
-    def work(self, epochs: Interval[Floats]) -> Interval[Floats]:
-        """Time of each machine estimate without interruptions; ``epochs`` has a row per estimate, or one for all."""
-        low, high = self.form.interval(epochs.low, epochs.high)
+    def work(self, epochs: Interval[Floats], *, early_stopping: bool = False) -> Interval[Floats]:
+        """Time of each machine estimate without interruptions; ``epochs`` has a row per estimate, or one for all.
+
+        With ``early_stopping`` the interval begins with the time of the earliest stop by a callback.
+        """
+        low, high = self.form.interval(epochs.low, epochs.high, early_stopping=early_stopping)
         return Interval(np.asarray(self.form.seconds(epochs.value)), np.asarray(low), np.asarray(high))
 
     def column(self, name: str) -> Any:

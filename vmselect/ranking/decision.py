@@ -25,7 +25,7 @@ class Assessment:
 
     epochs: Floats
     work: Interval[Floats]
-    """Time without interruptions, with a row per machine estimate."""
+    """Time without interruptions and early stops, with a row per machine estimate."""
     measures: Mapping[str, Interval[Floats]]
     limits: Codes
     limit_chances: Mapping[str, Floats]
@@ -48,7 +48,10 @@ def assess(candidates: Candidates, settings: Settings) -> Assessment:
     """Measure, score and order all candidates under ``settings``."""
     epochs = _count_epochs(candidates, settings)
     work = candidates.work(epochs)
-    measures = measure(candidates, settings, work)
+    # A study has counted the epochs until the stop. Otherwise all machines stop at the same, unknown epoch: this widens
+    # the intervals of times and costs, and does not change which machine is best.
+    shown = candidates.work(epochs, early_stopping=True) if settings.epochs else work
+    measures = measure(candidates, settings, shown)
     limits = np.zeros(measures["time"].value.shape, dtype=np.int8)
     limit_chances = {}
     for position in reversed(range(len(LIMITED))):

@@ -23,6 +23,7 @@ from vmselect.catalog import describe_age
 from vmselect.errors import RankingError
 from vmselect.estimation.autotune_wait import price_waits
 from vmselect.estimation.forecasts import save_forecasts
+from vmselect.estimation.runtime import EARLY_STOPPING
 from vmselect.findings import Finding
 from vmselect.intervals import Interval
 from vmselect.ranking import limits, selection_cost, text
@@ -294,10 +295,13 @@ class Ranking:
         found = candidate_findings(self.candidates, candidate, self.settings)
         if column is None:
             return found
+        runtime, epochs = self.candidates.of(candidate).runtime, float(self.epochs_of(candidate, column))
+        stops = runtime.find_early_stopping(epochs) if self.settings.epochs else ()
+        found = (*(finding for finding in found if finding.code != EARLY_STOPPING), *stops)
         found = price_waits(
             found,
-            idle_seconds=self.candidates.of(candidate).runtime.idle_seconds,
-            epochs=float(self.epochs_of(candidate, column)),
+            idle_seconds=runtime.idle_seconds,
+            epochs=epochs,
             usd_per_hour=float(self.candidates.usd_per_hour[candidate]),
         )
         for limited in LIMITED:
@@ -630,6 +634,7 @@ class Ranking:
         wanted = np.flatnonzero(self.assessment.limits[:, self.deciding_column] == FEASIBLE)
         form, which = self.candidates.form, self.candidates.machine_estimate[wanted]
         always = (form.validation_freq[which] == 1) & (form.validation_from[which] == 1)
+        always &= np.isinf(form.validation_until[which])
         if self.settings.billing == "exact" and always.all():
             return wanted, np.array([1])
         return wanted, np.arange(1, min(up_to, max(1, MAX_COMPUTED // max(1, len(wanted)))) + 1)

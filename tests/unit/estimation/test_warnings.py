@@ -139,3 +139,31 @@ def test_validation_on_a_schedule_is_reported(validated: tuple[int, ...], schedu
     passes = tuple(Validation(epoch=epoch, seconds=1.0) for epoch in validated)
     profile = make_truncated_profile([[0.1] * 20] * 3, complete=True, timeline={"validations": passes})
     assert ("validation-schedule" in [f.code for f in vs.estimate(profile, epochs=9).findings]) is scheduled
+
+
+@pytest.mark.parametrize(
+    ("setup", "given", "unseen"),
+    [
+        ({"validates": True, "validation_freq": 5}, {}, True),
+        ({"validates": True}, {}, True),
+        ({}, {"validation_from": 1000, "validation_freq": 20}, True),
+        ({}, {}, False),
+        ({"validates": False, "validation_freq": 5}, {}, False),
+        ({"validates": True}, {"validation_examples": 0}, False),
+        ({"validates": True, "batch_size": 10}, {"validation_examples": 100}, False),  # assumed
+    ],
+)
+def test_validations_that_the_probe_did_not_see_are_reported(
+    setup: dict[str, Any], given: dict[str, int], unseen: bool
+) -> None:
+    profile = make_truncated_profile([[0.1] * 20] * 2, setup=setup)
+    estimate = vs.estimate(profile, epochs=2000, workload=vs.Workload(**given))
+    assert ("validation-unseen" in {finding.code for finding in estimate.findings}) is unseen
+
+
+def test_an_assumed_validation_follows_its_schedule() -> None:
+    profile = make_truncated_profile([[0.1] * 20] * 2, setup={"batch_size": 10})
+    late = vs.Workload(validation_from=1000, validation_freq=20, validation_examples=100)
+    before, after = (vs.estimate(profile, epochs=epochs, workload=late) for epochs in (999, 1040))
+    assert not {"first_validation", "later_validations"} & before.terms.keys()
+    assert after.terms["later_validations"] == pytest.approx(2 * after.terms["first_validation"])

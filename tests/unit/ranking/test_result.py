@@ -214,3 +214,27 @@ def test_epochs_cannot_be_varied_where_a_study_gives_them() -> None:
         rank_lines(LINES, EQUAL).crossovers("cost", up_to=0)
     with pytest.raises(RankingError, match="study"):
         rank([probe()], epochs=vs.ConvergenceStudy.from_epochs({64: 10})).crossovers("cost")
+
+
+def test_a_training_that_may_stop_early_has_an_upper_bound_in_a_ranking_too() -> None:
+    plan = {"early_stopping": 4, "epochs": 150}
+    early = [probe("small", 0.1, setup=plan), probe("big", 0.05, setup=plan)]
+    ranking, plain = rank(early, epochs=None), rank(epochs=150)
+    assert [row.instance_type for row in ranking] == [row.instance_type for row in plain]
+    for row, other in zip(ranking, plain, strict=True):
+        one = early[row.instance_type == "big"]
+        estimate = vs.estimate(one, epochs=150)
+        assert row.measures["time"] == pytest.approx((estimate.seconds, estimate.low, estimate.high))
+        assert row.measures["time"].value == other.measures["time"].value
+        assert row.measures["time"].low == pytest.approx(vs.estimate(one, epochs=4).low)
+        assert row.cost_low == pytest.approx(row.seconds_low / 3600 * row.usd_per_hour)
+        # All machines stop at the same epoch.
+        assert (row.chance, row.tied_with_best) == (other.chance, other.tied_with_best)
+        assert [finding.code for finding in row.findings].count("early-stopping") == 1
+    assert "early-stopping" in {finding.code for finding in ranking.findings}
+    runtime = json.loads(ranking.to_json())["machines"][0]["runtime"]
+    assert runtime["early_stopping"] == [4, 150]
+    # A user who asks for fewer epochs, or has a study, knows how many the training takes.
+    assert "early-stopping" not in {finding.code for finding in ranking.rerank(epochs=20).best.findings}
+    study = vs.ConvergenceStudy.from_epochs({64: [13, 14]})
+    assert rank(early, epochs=study).best.seconds_low > ranking.best.seconds_low

@@ -3,7 +3,8 @@
 
 /** Number of validations in n epochs: zero or less before the first one. */
 function validations(model, n) {
-  return Math.floor((n - model.validation_from) / model.validation_freq) + 1;
+  const last = Math.min(n, model.validation_until ?? Infinity);
+  return Math.floor((last - model.validation_from) / model.validation_freq) + 1;
 }
 
 /** Seconds of a training of n epochs without interruptions. */
@@ -31,6 +32,12 @@ function workSpread(model, epochs) {
     low: workLow(model, epochs.low),
     high: workSeconds(model, epochs.high) + halfWidth(model.high, epochs.high),
   };
+}
+
+/** The same interval, beginning with the time of the earliest stop if a callback may end a training of n epochs by itself. */
+function withEarlyStop(work, model, n) {
+  const [earliest, planned] = model.early_stopping ?? [Infinity, Infinity];
+  return n > earliest && n >= planned ? { ...work, low: Math.min(work.low, workLow(model, earliest)) } : work;
 }
 
 /** Expected time with interruptions, and its interval from the quantiles of their number at this confidence. */
@@ -106,7 +113,8 @@ function evaluate(candidate, settings, count = settings.epochs) {
   const epochs = candidate.studied ?? { value: count, low: count, high: count };
   const work = workSpread(candidate.model, epochs);
   const interrupted = settings.interruptions && candidate.market === "spot";
-  const time = interrupted ? stretch(work, settings.interruptions, settings.confidence) : work;
+  const shown = candidate.studied ? work : withEarlyStop(work, candidate.model, count);
+  const time = interrupted ? stretch(shown, settings.interruptions, settings.confidence) : shown;
   const row = { candidate, epochs: epochs.value, work_seconds: work.value, work };
   for (const { fields, of } of MEASURES) {
     [time.value, time.low, time.high].forEach((seconds, i) => (row[fields[i]] = of(candidate, seconds, settings)));
@@ -242,7 +250,9 @@ const MAX_EVALUATIONS = 200_000;
  */
 function findLeaders(candidates, settings, field, most) {
   if (!candidates.length) return [];
-  const straight = settings.billing === "exact" && candidates.every(({ model }) => model.validation_freq === 1);
+  const linear = ({ validation_freq, validation_from, validation_until }) =>
+    validation_freq === 1 && validation_from === 1 && (validation_until ?? null) === null;
+  const straight = settings.billing === "exact" && candidates.every(({ model }) => linear(model));
   const early = straight ? 1 : Math.min(most, Math.max(1, Math.floor(MAX_EVALUATIONS / candidates.length)));
   const leader = (n) => {
     let [best, lowest] = [candidates[0], Infinity];
