@@ -20,7 +20,10 @@ from typing import TYPE_CHECKING
 from vmselect import errors as errors
 from vmselect._optional import load_on_use
 
-__version__ = "0.1.0"
+try:
+    from vmselect._version import __version__  # written when the package is built or installed
+except ImportError:
+    __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from vmselect.catalog import Catalog as Catalog

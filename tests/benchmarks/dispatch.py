@@ -6,7 +6,8 @@ For each backend and number of cores, one process trains each model again and ag
 measures the whole fit, in alternating order. Both have the same callback, which reads the clock at the beginning and
 end of every epoch and has no batch hook, so that Keras calls callbacks as in a training without any. The steady time of
 a step is the time of the last epoch divided by its steps. The table has the median and the quartiles of the ratios of
-neighbouring fits, per model and per backend.
+neighbouring fits, per model and per backend. A second ratio is that of the processor time of all threads, which other
+programs and other guests of the host disturb less.
 
 All of it takes about ten minutes: ``--seconds`` (default 14) per model, and the imports. Run it on an idle machine.
 """
@@ -25,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 BACKENDS = ("tensorflow", "jax", "torch")
+CLOCKS = ("time", "processor time")
 STEPS = 40
 LIMIT_SECONDS = 110
 """Time after which a process with all models of one backend is ended."""
@@ -41,19 +43,23 @@ def main() -> None:
     options = parser.parse_args()
     if options.child:
         return run_child(options)
-    every: dict[str, list[float]] = {}
-    print(f"{'backend':<11}{'cores':<6}{'model':<13}{'step':>10}{'pairs':>7}  probed / unprobed (quartiles)")
+    every: dict[str, dict[str, list[float]]] = {}
+    print(f"{'backend':<11}{'cores':<6}{'model':<13}{'step':>10}{'pairs':>7}  {'time (quartiles)':<26}processor time")
     for cores in options.cores:
         for backend in options.backends:
             for name, cell in start_child(backend, cores, options).items():
-                every.setdefault(backend, []).extend(cell["ratios"])
-                step = f"{1e3 * cell['step']:.2f} ms"
-                print(
-                    f"{backend:<11}{cores:<6}{name:<13}{step:>10}{len(cell['ratios']):>7}  {describe(cell['ratios'])}"
-                )
-    for backend, ratios in every.items():
-        print(f"{backend:<11}{'all':<6}{'':<13}{'':>10}{len(ratios):>7}  {describe(ratios)}")
+                for clock in CLOCKS:
+                    every.setdefault(backend, {}).setdefault(clock, []).extend(cell[clock])
+                print_row(backend, cores, name, f"{1e3 * cell['step']:.2f} ms", cell)
+    for backend, cell in every.items():
+        print_row(backend, "all", "", "", cell)
     return None
+
+
+def print_row(backend: str, cores: object, name: str, step: str, cell: dict[str, Any]) -> None:
+    """Print the ratios of one model, or of all models of a backend."""
+    ratios = "".join(f"{describe(cell[clock]):<26}" for clock in CLOCKS)
+    print(f"{backend:<11}{cores:<6}{name:<13}{step:>10}{len(cell[CLOCKS[0]]):>7}  {ratios}".rstrip(), flush=True)
 
 
 def describe(ratios: list[float]) -> str:
@@ -88,17 +94,19 @@ def run_child(options: argparse.Namespace) -> None:
     for name in options.workloads:
         train = WORKLOADS[name]()
         train(False)  # compiles
-        until, ratios, steps = time.perf_counter() + options.seconds, [], []
-        while time.perf_counter() < until or not ratios:
-            probed_first = len(ratios) % 2 == 1
+        until, steps = time.perf_counter() + options.seconds, []
+        ratios: dict[str, list[float]] = {clock: [] for clock in CLOCKS}
+        while time.perf_counter() < until or not steps:
+            probed_first = len(steps) % 2 == 1
             taken = {probed: train(probed) for probed in (probed_first, not probed_first)}
-            ratios.append(taken[True] / taken[False])
-            steps.append(taken[False])
-        print(json.dumps({name: {"ratios": ratios, "step": statistics.median(steps)}}), flush=True)
+            for i, clock in enumerate(CLOCKS):
+                ratios[clock].append(taken[True][i] / taken[False][i])
+            steps.append(taken[False][0])
+        print(json.dumps({name: {**ratios, "step": statistics.median(steps)}}), flush=True)
 
 
-def make(build: Callable[[Any], list[Any]], shape: tuple[int, ...], batch: int) -> Callable[[bool], float]:
-    """A function that trains for two epochs, with a probe or without, and returns the seconds of a steady step."""
+def make(build: Callable[[Any], list[Any]], shape: tuple[int, ...], batch: int) -> Callable[[bool], tuple[float, float]]:
+    """A function that trains for two epochs, with a probe or without: the seconds of a steady step by both clocks."""
     import keras
     import numpy as np
 
@@ -108,10 +116,10 @@ def make(build: Callable[[Any], list[Any]], shape: tuple[int, ...], batch: int) 
         """Reads the clock at the beginning and end of every epoch."""
 
         def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-            self.began = time.perf_counter()
+            self.began = time.perf_counter(), time.process_time()
 
         def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-            self.taken = time.perf_counter() - self.began
+            self.taken = time.perf_counter() - self.began[0], time.process_time() - self.began[1]
 
     keras.utils.set_random_seed(1)
     model = keras.Sequential([keras.Input(shape), *build(keras.layers)])
@@ -119,16 +127,16 @@ def make(build: Callable[[Any], list[Any]], shape: tuple[int, ...], batch: int) 
     random = np.random.default_rng(1)
     x, y = random.random((STEPS * batch, *shape), "float32"), random.random((STEPS * batch, 1), "float32")
 
-    def train(probed: bool) -> float:
+    def train(probed: bool) -> tuple[float, float]:
         epochs = Epochs()
         probe = [vs.IterationProbe(stop=False, sample=None, verbose=0)] if probed else []
         model.fit(x, y, batch_size=batch, epochs=2, verbose=0, callbacks=[epochs, *probe])
-        return epochs.taken / STEPS
+        return epochs.taken[0] / STEPS, epochs.taken[1] / STEPS
 
     return train
 
 
-WORKLOADS: dict[str, Callable[[], Callable[[bool], float]]] = {
+WORKLOADS: dict[str, Callable[[], Callable[[bool], tuple[float, float]]]] = {
     "small MLP": lambda: make(lambda k: [k.Dense(64, "relu"), k.Dense(1)], (32,), 32),
     "wide MLP": lambda: make(lambda k: [k.Dense(1024, "relu"), k.Dense(1024, "relu"), k.Dense(1)], (256,), 128),
     "convolution": lambda: make(

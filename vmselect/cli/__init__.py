@@ -12,8 +12,10 @@ from vmselect.cli import history, prices, sweep
 from vmselect.cli.check import check
 from vmselect.cli.compare import compare
 from vmselect.cli.demo import demo
+from vmselect.cli.diff import diff
 from vmselect.cli.estimate import estimate
-from vmselect.cli.output import flag, print_err
+from vmselect.cli.export import export
+from vmselect.cli.output import flag, print_err, set_quiet
 from vmselect.cli.probe import CONTEXT, probe
 from vmselect.cli.rank import next_probe, rank, report, select
 from vmselect.cli.score import outcome, score
@@ -29,7 +31,6 @@ app = typer.Typer(
     "Messages show options as arguments of the Python library: batch_size= means the option --batch-size.\n\n"
     "Exit codes: 0 success, 1 a warning was found or no machine meets the limits, 2 error.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -45,7 +46,9 @@ app.command()(select)
 app.command()(score)
 app.command()(outcome)
 app.command()(compare)
+app.command()(diff)
 app.command()(transfer)
+app.command()(export)
 app.add_typer(prices.app, name="prices")
 app.add_typer(sweep.app, name="sweep")
 app.add_typer(history.app, name="history")
@@ -56,7 +59,7 @@ def main() -> None:
     try:
         app()
     except (VmselectError, OSError) as error:
-        print_err([f"vmselect: {error}"])
+        print_err([f"vmselect: {error}"], always=True)
         sys.exit(2)
     except Interrupted:
         # Exit by the signal, as any Python script does on Ctrl-C, so that a loop in a shell stops too. The traceback of
@@ -76,8 +79,12 @@ def _common(
     version: Annotated[
         bool, flag("--version", help="Print the version and exit.", is_eager=True, callback=_print_version)
     ] = False,
+    quiet: Annotated[
+        bool, flag("--quiet", "-q", help="Print results and errors only, without messages and progress.")
+    ] = False,
 ) -> None:
     """Handle the options of ``vmselect`` itself, before any command: restore files that killed probes left changed."""
     from vmselect.probe.protected_run import recover
 
-    recover(lambda line: print_err([f"vmselect: {line}"]))
+    set_quiet(quiet)
+    recover(lambda line: print_err([f"vmselect: {line}"], always=True))

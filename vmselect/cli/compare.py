@@ -11,7 +11,7 @@ import typer
 
 from vmselect import _defaults
 from vmselect.cli.options import CatalogOption, DateOption, OwnPricesOption, open_catalog, price_option
-from vmselect.cli.output import Format, FormatOption, emit, flag, frame_rows, print_err, print_out
+from vmselect.cli.output import Format, FormatOption, emit, flag, frame_rows, print_err, print_out, working
 from vmselect.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -86,7 +86,8 @@ def compare(
     from vmselect.records import load_records
     from vmselect.report import notebook
 
-    records = load_records(paths)
+    with working("Reading records"):
+        records = load_records(paths)
     if scaling:
         if epochs is None:
             raise ArgumentError("--scaling requires the number of epochs to train. Add --epochs.")

@@ -16,7 +16,7 @@ import typer
 
 from vmselect import _defaults
 from vmselect._files import has_file
-from vmselect.cli.output import print_err
+from vmselect.cli.output import print_err, working
 from vmselect.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -180,7 +180,8 @@ class RankingOptions:
         from vmselect.sweeps.run import skipped_findings
 
         make = select if "study" in given else rank
-        ranking = make(load_profiles(profiles), **self._arguments(), **given)
+        with working("Ranking machines"):
+            ranking = make(load_profiles(profiles), **self._arguments(), **given)
         sweeps = [path for path in profiles if has_file(Path(path, "journal.jsonl"))]
         spared = [finding for path in sweeps for finding in skipped_findings(read_state(path))]
         if self.keep is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import enum
 import functools
@@ -9,7 +10,8 @@ import io
 import json
 import math
 import sys
-from collections.abc import Collection, Iterable, Mapping, Sequence
+import threading
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -24,6 +26,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _FORMULA_STARTS = ("=", "+", "-", "@", "\N{REPLACEMENT CHARACTER}")
+
+PROGRESS_SECONDS = 2.0
+"""Time after which a command shows that it is still working."""
 
 
 class Format(enum.StrEnum):
@@ -77,11 +82,42 @@ def frame_rows(frame: pd.DataFrame) -> list[dict[str, Any]]:
     return [{str(name): value for name, value in row.items()} for row in frame.to_dict("records")]
 
 
-def print_err(lines: Iterable[object]) -> None:
-    """Print each of ``lines`` to standard error."""
+class _Verbosity:
+    """Whether the option --quiet was given."""
+
+    quiet = False
+
+
+def set_quiet(quiet: bool) -> None:
+    """Suppress messages on standard error that are not errors, or show them again."""
+    _Verbosity.quiet = quiet
+
+
+def print_err(lines: Iterable[object], *, always: bool = False) -> None:
+    """Print each of ``lines`` to standard error, unless --quiet was given. ``always`` is for errors."""
+    if _Verbosity.quiet and not always:
+        return
     console = Console(stderr=True, highlight=False, soft_wrap=True)
     for line in lines:
         console.print(printable(str(line)), markup=False)
+
+
+@contextlib.contextmanager
+def working(what: str) -> Iterator[None]:
+    """Show ``what`` with a spinner on the terminal if the block takes longer than two seconds."""
+    if _Verbosity.quiet or not sys.stderr.isatty():
+        yield
+        return
+    status = Console(stderr=True).status(Text(printable(what)))
+    timer = threading.Timer(PROGRESS_SECONDS, status.start)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+        timer.join()  # so that the spinner does not start after it was stopped
+        status.stop()
 
 
 def _print_table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], title: str, spare: Collection[str]) -> None:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from vmselect.cli.output import Format, FormatOption, emit, frame_rows, print_err, print_out
+from vmselect.cli.output import Format, FormatOption, emit, frame_rows, print_err, print_out, working
 from vmselect.errors import ArgumentError
 from vmselect.units import SECONDS_PER_HOUR
 
@@ -52,7 +52,8 @@ def score(
     from vmselect.records import load_records
     from vmselect.scoring import score as compare
 
-    found = compare(load_records(folders))
+    with working("Reading forecasts and outcomes"):
+        found = compare(load_records(folders))
     groups = found.groups if by is None else found.by(by).assign(by=by)
     if format is Format.json:
         print_out(found.to_json(indent=1), raw=True)

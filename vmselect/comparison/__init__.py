@@ -1,5 +1,6 @@
 """Comparison of groups of measurements, effects of factors, and scores of machines by requirements."""
 
+from vmselect.comparison.changes import Change, Changes, find_changes
 from vmselect.comparison.comparison import Comparison, compare
 from vmselect.comparison.factorial_effects import Effects, effects
 from vmselect.comparison.requirements import Need, Requirements, Scores
@@ -7,6 +8,8 @@ from vmselect.comparison.retrieval import retrieve_and_infer
 from vmselect.comparison.speedup import Scaling, scaling
 
 __all__ = [
+    "Change",
+    "Changes",
     "Comparison",
     "Effects",
     "Need",
@@ -15,6 +18,7 @@ __all__ = [
     "Scores",
     "compare",
     "effects",
+    "find_changes",
     "retrieve_and_infer",
     "scaling",
 ]

@@ -1,0 +1,134 @@
+"""Export of estimates, rankings and scores to the real TensorBoard, MLflow and Weights & Biases, read back by them."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+import vmselect as vs
+from vmselect import trackers
+from vmselect.cli import app
+from vmselect.errors import ArgumentError
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
+
+from forecasts import make_pair
+
+HOSTILE = "a|b <script>`x` @user"
+
+
+def probe(name: str = "g5.xlarge", step: float = 0.1) -> vs.Profile:
+    return vs.Profile.from_times(
+        instance_type=name, batch_size=64, steps_per_epoch=100, iteration_seconds=[step] * 9, model=HOSTILE
+    )
+
+
+@pytest.fixture(scope="module")
+def results() -> dict[str, Any]:
+    profiles = [probe(), probe("g6.xlarge", 0.2)]
+    pairs = [record for i in range(3) for record in make_pair(0.05 * i)]
+    return {
+        "estimate": vs.estimate(profiles[0], epochs=5),
+        "ranking": vs.rank(profiles, epochs=5),
+        "score": vs.score(pairs),
+    }
+
+
+@pytest.mark.parametrize("kind", ["estimate", "ranking", "score"])
+def test_tensorboard(results: dict[str, Any], kind: str, tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard", reason="TensorBoard is not installed")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    assert trackers.export(results[kind], to="tensorboard", folder=tmp_path, name="first") == tmp_path
+    stored = EventAccumulator(str(tmp_path / "first"))
+    stored.Reload()
+    entry = trackers.summarize(results[kind])
+    for name, number in entry.numbers.items():
+        (event,) = stored.Scalars(f"vmselect/{kind}/{name}")
+        assert event.value == pytest.approx(number, rel=1e-6)
+    (table,) = stored.Tensors(f"vmselect/{kind}/table")
+    assert table.tensor_proto.string_val[0].decode() == entry.table()
+
+
+@pytest.mark.parametrize("kind", ["estimate", "ranking", "score"])
+def test_mlflow(results: dict[str, Any], kind: str, tmp_path: Path) -> None:
+    mlflow = pytest.importorskip("mlflow", reason="MLflow is not installed")
+    trackers.export(results[kind], to="mlflow", folder=tmp_path / "store", name="first")
+    client = mlflow.MlflowClient(tracking_uri=(tmp_path / "store").as_uri())
+    (run,) = client.search_runs([client.get_experiment_by_name("vmselect").experiment_id])
+    entry = trackers.summarize(results[kind])
+    assert (run.info.run_name, run.info.status) == ("first", "FINISHED")
+    assert run.data.metrics == pytest.approx({f"vmselect/{kind}/{key}": one for key, one in entry.numbers.items()})
+    text = client.download_artifacts(run.info.run_id, f"vmselect/{kind}.json", str(tmp_path))
+    assert Path(text).read_text(encoding="utf-8") == entry.json
+
+
+def test_an_active_mlflow_run_receives_the_values(results: dict[str, Any], tmp_path: Path) -> None:
+    mlflow = pytest.importorskip("mlflow", reason="MLflow is not installed")
+    before = mlflow.get_tracking_uri()
+    mlflow.set_tracking_uri((tmp_path / "own").as_uri())
+    try:
+        with mlflow.start_run() as run:
+            assert trackers.export(results["estimate"], to="mlflow") is None
+        stored = mlflow.get_run(run.info.run_id).data.metrics
+        assert stored["vmselect/estimate/hours"] == pytest.approx(results["estimate"].seconds / 3600)
+    finally:
+        mlflow.set_tracking_uri(before)
+
+
+def test_weights_and_biases(results: dict[str, Any], tmp_path: Path) -> None:
+    pytest.importorskip("wandb", reason="Weights & Biases is not installed")
+    from wandb.proto import wandb_internal_pb2
+    from wandb.sdk.internal.datastore import DataStore
+
+    trackers.export(results["ranking"], to="wandb", folder=tmp_path, name="first")
+    (file,) = tmp_path.rglob("run-*.wandb")
+    store, found = DataStore(), {}
+    store.open_for_scan(str(file))
+    while (data := store.scan_data()) is not None:
+        record = wandb_internal_pb2.Record()
+        record.ParseFromString(data)
+        for item in record.summary.update:
+            found["/".join(item.nested_key) or item.key] = item.value_json
+    best = trackers.summarize(results["ranking"]).numbers
+    assert float(found["vmselect/ranking/best_hours"]) == pytest.approx(best["best_hours"])
+
+
+def test_the_command_writes_the_same(tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard", reason="TensorBoard is not installed")
+    probe().save(tmp_path / "profiles")
+    for result in ("ranking", "estimates"):
+        options = ["--to", "tensorboard", "--folder", str(tmp_path / result), "--epochs", "5", "--result", result]
+        done = CliRunner().invoke(app, ["export", str(tmp_path / "profiles"), *options])
+        assert (done.exit_code, done.stdout.strip()) == (0, str(tmp_path / result))
+        assert list((tmp_path / result).glob("events.out.tfevents.*"))
+
+
+def test_the_callback_exports_the_estimate_of_its_probe(tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard", reason="TensorBoard is not installed")
+
+    class Measured:
+        measured, profile = True, probe()
+
+    callback = trackers.TrackerCallback(Measured(), to="tensorboard", epochs=5, folder=tmp_path)  # type: ignore[arg-type]
+    callback.on_train_end()
+    assert list(tmp_path.glob("events.out.tfevents.*"))
+
+
+def test_names_have_no_meaning_in_a_table(results: dict[str, Any]) -> None:
+    table = trackers.summarize(results["estimate"]).table()
+    assert "<script" not in table
+    assert "@" not in table
+
+
+def test_wrong_arguments_are_refused(results: dict[str, Any], tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    for wrong in ({"to": "excel"}, {"to": "tensorboard", "folder": tmp_path / "file"}, {"to": "mlflow", "name": ""}):
+        with pytest.raises(ArgumentError):
+            trackers.export(results["estimate"], **wrong)
+    with pytest.raises(ArgumentError):
+        trackers.export("estimate", to="tensorboard", folder=tmp_path)  # type: ignore[arg-type]

@@ -1,0 +1,145 @@
+"""``find_changes`` and ``vmselect diff``: changes between two sets of profiles, limits, and the GitHub action."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+import vmselect as vs
+from vmselect.cli import app
+from vmselect.comparison import find_changes
+from vmselect.comparison.changes import COLUMNS, escape_markdown
+from vmselect.errors import ArgumentError, ComparisonError
+
+ROOT = Path(__file__).parents[3]
+
+
+def probe(step: float = 0.1, **given: object) -> vs.Profile:
+    fields: dict[str, object] = {
+        "instance_type": "g5.xlarge", "batch_size": 64, "steps_per_epoch": 1000, "first_iteration_seconds": 2.0,
+        "model": "resnet", **given,
+    }  # fmt: skip
+    return vs.Profile.from_times(iteration_seconds=[step] * 20, **fields)  # type: ignore[arg-type]
+
+
+def test_a_slower_step_takes_more_time_and_money() -> None:
+    (change,) = find_changes(probe(0.10), probe(0.12), epochs=50)
+    assert change.step_ratio is not None
+    assert change.usd is not None
+    assert change.step_ratio.value == pytest.approx(1.2, rel=0.01)
+    assert change.time_ratio.low < change.time_ratio.value < change.time_ratio.high
+    extra = change.seconds[1].value - change.seconds[0].value
+    assert change.usd.value == pytest.approx(extra / 3600 * vs.Catalog.default().price("g5.xlarge"))
+    assert change.exceeds == ()
+
+
+def test_equal_profiles_exceed_no_limit() -> None:
+    (change,) = find_changes(probe(), probe(), epochs=50, limit_percent=0, limit_usd=0)
+    assert change.time_ratio.value == 1
+    assert change.exceeds == ()
+
+
+def test_limits_hold_for_certain_increases_only() -> None:
+    faster, slower = probe(0.10), probe(0.13)
+    assert find_changes(faster, slower, epochs=50, limit_percent=10)[0].exceeds == ("time",)
+    assert find_changes(faster, slower, epochs=50, limit_usd=0.01)[0].exceeds == ("cost",)
+    assert not find_changes(faster, slower, epochs=50, limit_percent=90, limit_usd=1000).exceeds
+    assert not find_changes(slower, faster, epochs=50, limit_percent=10, limit_usd=0.01).exceeds
+
+
+@given(st.floats(0.01, 1.0), st.floats(0.5, 2.0))
+def test_the_reverse_change_is_the_inverse(step: float, ratio: float) -> None:
+    one, other = probe(step), probe(step * ratio)
+    (there,), (back,) = find_changes(one, other, epochs=10), find_changes(other, one, epochs=10)
+    assert there.time_ratio.value * back.time_ratio.value == pytest.approx(1)
+    assert there.time_ratio.low * back.time_ratio.high == pytest.approx(1, rel=1e-6)
+
+
+def test_trainings_without_a_partner_are_listed() -> None:
+    found = find_changes([probe(), probe(batch_size=128)], [probe(), probe(instance_type="g6.xlarge")], epochs=5)
+    assert len(found) == 1
+    assert [finding.code for finding in found.findings] == ["unmatched-training"] * 2
+    with pytest.raises(ComparisonError):
+        find_changes(probe(), probe(model="vit"), epochs=5)
+
+
+def test_other_changed_conditions_are_reported() -> None:
+    found = find_changes(probe(), probe(steps_per_epoch=1200), epochs=5)
+    assert [finding.code for finding in found.findings] == ["conditions-changed"]
+    assert found[0].time_ratio.value > 1.1
+
+
+def test_a_machine_without_a_price_has_no_cost() -> None:
+    (change,) = find_changes(probe(instance_type="mine"), probe(instance_type="mine"), epochs=5, limit_usd=0)
+    assert (change.usd_per_hour, change.usd, change.exceeds) == (None, None, ())
+
+
+def test_the_number_of_epochs_is_asked_for() -> None:
+    with pytest.raises(ArgumentError):
+        find_changes(probe(), probe())
+
+
+@given(st.text(max_size=30))
+def test_markdown_has_no_active_characters(text: str) -> None:
+    assert not set(escape_markdown(text)) & set("|<>`*_[]()@!\\\n\r")
+
+
+# -- the command and the action ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def folders(tmp_path: Path) -> tuple[Path, Path]:
+    probe(0.10).save(tmp_path / "old")
+    probe(0.12).save(tmp_path / "new")
+    return tmp_path / "old", tmp_path / "new"
+
+
+def test_exit_codes_and_formats(folders: tuple[Path, Path], tmp_path: Path) -> None:
+    def run(*options: str) -> tuple[int, str]:
+        done = CliRunner().invoke(app, ["diff", *map(str, folders), "--epochs", "50", *options])
+        return done.exit_code, done.stdout
+
+    assert run()[0] == 0
+    assert run("--limit-percent", "10")[0] == 1
+    summary = tmp_path / "summary.md"
+    code, text = run("--limit-usd", "0.01", "--format", "json", "--markdown", str(summary))
+    plain = json.loads(text)
+    assert (code, plain["exceeds"], plain["changes"][0]["exceeds"]) == (1, True, "cost")
+    assert summary.read_text().count("\n") == 3
+    rows = list(csv.DictReader(io.StringIO(run("--format", "csv")[1])))
+    assert list(rows[0]) == list(COLUMNS)
+    assert float(rows[0]["time_percent"]) == pytest.approx(plain["changes"][0]["time_percent"])
+
+
+@pytest.mark.parametrize(("limit", "status"), [("10", 1), ("60", 0), ("$(touch marker)", 2)])
+def test_the_action_runs_the_command(folders: tuple[Path, Path], tmp_path: Path, limit: str, status: int) -> None:
+    action = yaml.safe_load((ROOT / ".github/actions/cost/action.yml").read_text(encoding="utf-8"))
+    step = action["runs"]["steps"][-1]
+    # An input within a script would be run by the shell.
+    assert not [one["run"] for one in action["runs"]["steps"] if "${{" in one["run"]]
+    given = {"old": str(folders[0]), "new": str(folders[1]), "epochs": "50", "limit-percent": limit}
+    inputs = {name: given.get(name, one.get("default")) for name, one in action["inputs"].items()}
+    variables = {name: inputs[text.split("inputs.")[1].split(" ")[0]] for name, text in step["env"].items()}
+    (tmp_path / "vmselect").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m vmselect "$@"\n')
+    (tmp_path / "vmselect").chmod(0o755)
+    files = {"GITHUB_STEP_SUMMARY": "summary.md", "GITHUB_OUTPUT": "output", "RUNNER_TEMP": ""}
+    environment = os.environ | variables | {name: str(tmp_path / path) for name, path in files.items()}
+    environment |= {"PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}", "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        ["bash", "-eo", "pipefail", "-c", step["run"]], env=environment, cwd=tmp_path, capture_output=True, text=True
+    )
+    assert done.returncode == status, done.stderr
+    assert not (tmp_path / "marker").exists()
+    if status < 2:
+        assert json.loads(Path((tmp_path / "output").read_text().strip().split("=", 1)[1]).read_text())["changes"]

@@ -1,0 +1,78 @@
+"""The command ``vmselect export``: estimates, rankings and scores in an experiment tracker."""
+
+from __future__ import annotations
+
+import enum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from vmselect.cli.options import EpochsOption, ProfilesArgument, RankingOptions, read_numbers, with_ranking_options
+from vmselect.cli.output import print_err, print_out
+from vmselect.errors import ArgumentError
+
+
+class Tracker(enum.StrEnum):
+    """Trackers to which results are exported."""
+
+    tensorboard = "tensorboard"
+    mlflow = "mlflow"
+    wandb = "wandb"
+
+
+class Result(enum.StrEnum):
+    """Results that are exported."""
+
+    ranking = "ranking"
+    estimates = "estimates"
+    score = "score"
+
+
+@with_ranking_options
+def export(
+    profiles: ProfilesArgument,
+    to: Annotated[Tracker, typer.Option(help="Tracker that stores the results.", show_default=False)],
+    result: Annotated[
+        Result, typer.Option(help="Results to export: the ranking, an estimate per machine, or the score of forecasts.")
+    ] = Result.ranking,
+    folder: Annotated[
+        Path | None, typer.Option(help="Folder of the tracker.", show_default="runs, mlruns or wandb")
+    ] = None,
+    name: Annotated[str | None, typer.Option(help="Name of the run in the tracker.")] = None,
+    epochs: EpochsOption = None,
+    *,
+    options: RankingOptions,
+) -> None:
+    """Write a ranking, estimates or a score to TensorBoard, MLflow or Weights & Biases, as local files.
+
+    Nothing is sent to a server; Weights & Biases runs in offline mode. The folder is printed to standard output.
+
+    Examples:
+
+      vmselect export profiles/ --to tensorboard --epochs 50
+
+      vmselect export records/ --to mlflow --result score --folder mlruns
+    """
+    from vmselect.estimation import estimate
+    from vmselect.grouping import group_repetitions
+    from vmselect.records import load_profiles, load_records
+    from vmselect.scoring import score
+    from vmselect.trackers import FOLDERS, export
+
+    target = folder or Path(FOLDERS[to])
+    counts = read_numbers(epochs, option="--epochs") if epochs is not None else None
+    if result is Result.score:
+        export(score(load_records(profiles)), to=to, folder=target, name=name)
+    elif result is Result.estimates:
+        if counts is None:
+            raise ArgumentError("--result estimates requires the number of epochs. Add --epochs.")
+        for group in group_repetitions(load_profiles(profiles)).values():
+            found = estimate(group, epochs=counts[-1])
+            print_err([found])
+            export(found, to=to, folder=target, name=name)
+    else:
+        ranking = options.rank(profiles, **({"epochs": counts} if counts is not None else {}))
+        print_err([ranking.verdict])
+        export(ranking, to=to, folder=target, name=name)
+    print_out(target)

@@ -1,0 +1,312 @@
+"""Changes of time and cost between two sets of profiles of the same trainings, such as before and after a commit."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Hashable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from vmselect._checks import check_number, maybe
+from vmselect.catalog import Catalog
+from vmselect.comparison.metrics import Terms
+from vmselect.errors import ArgumentError, CatalogError, ComparisonError
+from vmselect.estimation import RuntimeModel, Workload, fit_runtime
+from vmselect.findings import Finding
+from vmselect.grouping import CONDITIONS, count_nodes, identify, read_records
+from vmselect.intervals import Interval
+from vmselect.records import Profile
+from vmselect.units import cost_usd, format_usd, list_some, printable
+
+COLUMNS = (
+    "title", "model", "instance_type", "batch_size", "epochs_old", "epochs_new", "step_seconds_old", "step_seconds_new",
+    "step_percent", "step_percent_low", "step_percent_high", "seconds_old", "seconds_new", "time_percent",
+    "time_percent_low", "time_percent_high", "usd_per_hour", "usd_change", "usd_change_low", "usd_change_high", "exceeds",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Change:
+    """The change of one training on one machine type.
+
+    ``step_ratio`` and ``time_ratio`` are new divided by old, with their intervals. ``usd`` is the difference of the
+    costs in USD, None if the catalog has no price. ``exceeds`` contains the limits that the change exceeds.
+    """
+
+    title: str
+    model: str | None
+    instance_type: str | None
+    batch_size: int | None
+    epochs: tuple[int, int]
+    seconds: tuple[Interval[float], Interval[float]]
+    time_ratio: Interval[float]
+    step_seconds: tuple[float, float] | None
+    step_ratio: Interval[float] | None
+    usd_per_hour: float | None
+    usd: Interval[float] | None
+    exceeds: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        what, ratio = ("step time", self.step_ratio) if self.step_ratio is not None else ("time", self.time_ratio)
+        text = f"{self.title}: {what} {format_change(ratio)}"
+        if self.usd is not None:
+            text += f", {_format_money(self.usd)}"
+        return printable(text)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The change as plain values, with the keys :data:`COLUMNS`."""
+        steps, usd = self.step_seconds or (None, None), self.usd or Interval(None, None, None)
+        values = (
+            self.title, self.model, self.instance_type, self.batch_size, *self.epochs, *steps,
+            *(_percents(self.step_ratio) if self.step_ratio else (None, None, None)),
+            *(side.value for side in self.seconds), *_percents(self.time_ratio), self.usd_per_hour, *usd,
+            ", ".join(self.exceeds),
+        )  # fmt: skip
+        return dict(zip(COLUMNS, values, strict=True))
+
+
+@dataclass(frozen=True)
+class Changes:
+    """The changes of all trainings that both sets of profiles contain. ``findings`` lists what could not be compared.
+
+    >>> import vmselect as vs
+    >>> def probe(step):
+    ...     return vs.Profile.from_times(instance_type="g5.xlarge", batch_size=64, steps_per_epoch=1000,
+    ...                                  first_iteration_seconds=2, iteration_seconds=[step] * 20)
+    >>> changes = find_changes(probe(0.10), probe(0.12), epochs=50, limit_percent=10)
+    >>> round(changes[0].time_ratio.value, 2), changes[0].exceeds
+    (1.2, ('time',))
+    """
+
+    changes: tuple[Change, ...]
+    findings: tuple[Finding, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.changes)
+
+    def __iter__(self) -> Iterator[Change]:
+        return iter(self.changes)
+
+    def __getitem__(self, index: int) -> Change:
+        return self.changes[index]
+
+    @property
+    def exceeds(self) -> bool:
+        """Whether any change exceeds a limit."""
+        return any(change.exceeds for change in self.changes)
+
+    def to_json(self, *, indent: int | None = None) -> str:
+        """All changes and findings as JSON."""
+        found = {
+            "changes": [change.to_dict() for change in self.changes],
+            "exceeds": self.exceeds,
+            "findings": [vars(finding) for finding in self.findings],
+        }
+        return json.dumps(found, indent=indent, allow_nan=False)
+
+    def to_markdown(self) -> str:
+        """The changes as a Markdown table, such as for a comment on a pull request. Names are escaped."""
+        lines = ["| training | step time | total time | cost | limit |", "|---|---|---|---|---|"]
+        for one in self.changes:
+            cells = (
+                escape_markdown(one.title),
+                format_change(one.step_ratio) if one.step_ratio is not None else "unknown",
+                format_change(one.time_ratio),
+                escape_markdown(_format_money(one.usd)) if one.usd is not None else "no price",
+                "exceeded" if one.exceeds else "",
+            )
+            lines.append(f"| {' | '.join(cells)} |")
+        notes = [f"- {escape_markdown(str(finding))}" for finding in self.findings]
+        return "\n".join([*lines, *([""] if notes else []), *notes]) + "\n"
+
+
+def find_changes(
+    old: Profile | Iterable[Profile],
+    new: Profile | Iterable[Profile],
+    *,
+    epochs: int | None = None,
+    limit_percent: float | None = None,
+    limit_usd: float | None = None,
+    catalog: Catalog | None = None,
+    region: str | None = None,
+    market: str = "on_demand",
+) -> Changes:
+    """The changes of time and cost from the profiles ``old`` to the profiles ``new`` of the same trainings.
+
+    Trainings are matched by model, fit, machine type, batch size and factors. ``epochs`` defaults to the number that
+    each training was given. A change exceeds ``limit_percent`` (of the total time) or ``limit_usd`` (of the cost) if
+    the estimate is above the limit and the whole interval is above zero, so that noise alone does not exceed a limit.
+    """
+    terms = Terms(epochs=epochs, catalog=catalog or Catalog.default(), market=market, region=region)
+    limits = {
+        "time": maybe(check_number, "limit_percent", limit_percent),
+        "cost": maybe(check_number, "limit_usd", limit_usd),
+    }
+    before, after = _group(read_records(old, Profile)), _group(read_records(new, Profile))
+    both = [key for key in before if key in after]
+    findings = [
+        Finding(
+            "unmatched-training",
+            f"Only the {side} records contain {list_some([records[0].title for records in unmatched], most=3)}.",
+            "Probe the same model, machine type and batch size before and after the change.",
+        )
+        for side, unmatched in (
+            ("old", [records for key, records in before.items() if key not in after]),
+            ("new", [records for key, records in after.items() if key not in before]),
+        )
+        if unmatched
+    ]
+    if not both:
+        raise ComparisonError(
+            "No training occurs in both sets of records. Probe the same model, machine type and batch size before and "
+            "after the change."
+        )
+    changes = []
+    for key in both:
+        changes.append(_compare(before[key], after[key], terms, limits))
+        findings += _find_differences(before[key][0], after[key][0])
+    return Changes(tuple(changes), tuple(findings))
+
+
+def format_change(ratio: Interval[float]) -> str:
+    """A ratio as a percentage with its interval.
+
+    >>> format_change(Interval(1.12, 1.08, 1.16))
+    '+12 % (+8 to +16 %)'
+    """
+    value, low, high = (f"{percent:+.{0 if abs(percent) >= 2 else 1}f}" for percent in _percents(ratio))
+    return f"{value} % ({low} to {high} %)"
+
+
+def escape_markdown(text: str) -> str:
+    """``text`` without any meaning for Markdown, HTML or mentions of users."""
+    return "".join(char if char.isalnum() or char in " ,.;:%$/=" else f"&#{ord(char)};" for char in printable(text))
+
+
+def _group(profiles: Iterable[Profile]) -> dict[Hashable, list[Profile]]:
+    """Repetitions by the training and machine that they measured."""
+    groups: dict[Hashable, list[Profile]] = {}
+    for profile in profiles:
+        fit = (profile.fit.number, profile.fit.name) if profile.fit is not None else None
+        groups.setdefault((profile.setup.model, fit, identify(profile)), []).append(profile)
+    return groups
+
+
+def _compare(
+    old: list[Profile], new: list[Profile], terms: Terms, limits: Mapping[str, float | None]
+) -> Change:
+    models = fit_runtime(old), fit_runtime(new)
+    epochs = _read_epochs(old[0], terms), _read_epochs(new[0], terms)
+    first, second = (_total(model, count) for model, count in zip(models, epochs, strict=True))
+    time_ratio = _divide(second, first)
+    steps = [_step(model, profiles[0]) for model, profiles in zip(models, (old, new), strict=True)]
+    known = [step for step in steps if step is not None]
+    price = _find_price(new[0], terms)
+    usd = None
+    if price is not None:
+        costs = [Interval(*(cost_usd(part, price) for part in side)) for side in (first, second)]
+        usd = _subtract(costs[1], costs[0])
+    exceeds = []
+    if limits["time"] is not None and time_ratio.low > 1 and _percents(time_ratio)[0] > limits["time"]:
+        exceeds.append("time")
+    if limits["cost"] is not None and usd is not None and usd.low > 0 and usd.value > limits["cost"]:
+        exceeds.append("cost")
+    return Change(
+        title=new[0].title,
+        model=new[0].setup.model,
+        instance_type=new[0].instance_type,
+        batch_size=new[0].batch_size,
+        epochs=epochs,
+        seconds=(first, second),
+        time_ratio=time_ratio,
+        step_seconds=(known[0].value, known[1].value) if len(known) == 2 else None,
+        step_ratio=_divide(known[1], known[0]) if len(known) == 2 else None,
+        usd_per_hour=price,
+        usd=usd,
+        exceeds=tuple(exceeds),
+    )
+
+
+def _read_epochs(profile: Profile, terms: Terms) -> int:
+    count = terms.epochs or profile.setup.epochs
+    if not count:
+        raise ArgumentError(f"{profile.title}: the number of epochs is unknown. Pass epochs=.")
+    return count
+
+
+def _total(model: RuntimeModel, epochs: int) -> Interval[float]:
+    found = model.at(epochs)
+    return Interval(found.seconds, found.low, found.high)
+
+
+def _step(model: RuntimeModel, profile: Profile) -> Interval[float] | None:
+    """Mean time of a steady step, with the interval of the epoch time of a long training; None without steps."""
+    steps = Workload.of(profile).steps_per_epoch
+    per_epoch = model.terms.get("steady_iterations", (0.0, 0.0))[1]
+    if not steps or not per_epoch or not model.epoch_seconds:
+        return None
+    seconds = per_epoch / steps
+    low, high = (math.sqrt(max(0.0, side[2])) / model.epoch_seconds for side in (model.low, model.high))
+    return Interval(seconds, seconds * max(0.0, 1 - low), seconds * (1 + high))
+
+
+def _find_price(profile: Profile, terms: Terms) -> float | None:
+    """USD per hour of all machines of the training; None if the catalog has no price."""
+    if profile.instance_type is None or terms.catalog is None:
+        return None
+    try:
+        price = terms.catalog.price(profile.instance_type, region=terms.region or profile.region, market=terms.market)
+    except CatalogError:
+        return None
+    return price * count_nodes(profile)
+
+
+def _find_differences(old: Profile, new: Profile) -> list[Finding]:
+    """A finding that lists the conditions in which the two trainings differ."""
+    pairs = [(one.name, one.read(old), one.read(new)) for one in CONDITIONS]
+    changed = [f"{name} ({a} to {b})" for name, a, b in pairs if a is not None and b is not None and a != b]
+    if not changed:
+        return []
+    return [
+        Finding(
+            "conditions-changed",
+            f"{new.title}: other conditions changed, too: {list_some(changed, most=4)}.",
+            "Keep these conditions the same if only the code should be compared.",
+            severity="info",
+        )
+    ]
+
+
+def _divide(new: Interval[float], old: Interval[float]) -> Interval[float]:
+    """Ratio of two independent estimates. Their distances to the bounds are added in quadrature, as logarithms."""
+    if not old.value or not new.value:
+        raise ComparisonError("A training of zero seconds has no relative change. Probe more steps.")
+    ratio = new.value / old.value
+
+    def log_distance(a: float, b: float) -> float:
+        return math.inf if min(a, b) <= 0 else math.log(a / b)
+
+    low = math.hypot(log_distance(new.value, new.low), log_distance(old.high, old.value))
+    high = math.hypot(log_distance(new.high, new.value), log_distance(old.value, old.low))
+    largest = 700.0  # exp() of more is not a finite number
+    return Interval(ratio, ratio * math.exp(-min(low, largest)), ratio * math.exp(min(high, largest)))
+
+
+def _subtract(new: Interval[float], old: Interval[float]) -> Interval[float]:
+    """Difference of two independent estimates, with their distances to the bounds added in quadrature."""
+    value = new.value - old.value
+    low = math.hypot(new.value - new.low, old.high - old.value)
+    high = math.hypot(new.high - new.value, old.value - old.low)
+    return Interval(value, value - low, value + high)
+
+
+def _percents(ratio: Interval[float]) -> tuple[float, float, float]:
+    value, low, high = (100 * (part - 1) for part in ratio)
+    return value, low, high
+
+
+def _format_money(usd: Interval[float]) -> str:
+    word = "more" if usd.value >= 0 else "less"
+    low, high = sorted((usd.low, usd.high)) if usd.value >= 0 else sorted((-usd.low, -usd.high))
+    return f"about {format_usd(abs(usd.value))} {word} per run ({format_usd(low)} to {format_usd(high)})"

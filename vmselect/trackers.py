@@ -1,0 +1,254 @@
+"""Writes estimates, rankings and scores to experiment trackers: TensorBoard, MLflow and Weights & Biases.
+
+A run that the user has started in this process receives the values. Otherwise a local run is made in a folder, without
+any connection to a server.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from vmselect._checks import check_choice, check_count, check_name, check_path, maybe, show
+from vmselect._optional import require
+from vmselect.errors import ArgumentError
+from vmselect.estimation import RuntimeEstimate, estimate
+from vmselect.probe.keras_callbacks import PlainCallback
+from vmselect.ranking import Ranking
+from vmselect.scoring import Score
+from vmselect.units import hours, printable
+
+if TYPE_CHECKING:
+    from vmselect.probe.recording import CallbackProbe
+
+TRACKERS = ("tensorboard", "mlflow", "wandb")
+FOLDERS = {"tensorboard": "runs", "mlflow": "mlruns", "wandb": "wandb"}
+"""Default folder of each tracker."""
+ROWS = 50
+"""Largest number of candidates in an exported table."""
+ROW_COLUMNS = (
+    "rank", "title", "basis", "hours", "hours_low", "hours_high", "cost_usd", "cost_low", "cost_high", "chance",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What a tracker stores: numbers and texts by name, a table of rows with equal keys, and the result as JSON."""
+
+    kind: str
+    text: str
+    numbers: Mapping[str, float]
+    texts: Mapping[str, str]
+    rows: Sequence[Mapping[str, Any]]
+    json: str
+
+    def table(self) -> str:
+        """The verdict and the rows as Markdown text."""
+        from vmselect.comparison.changes import escape_markdown
+
+        lines = [escape_markdown(self.text), ""]
+        if self.rows:
+            names = list(self.rows[0])
+            lines += [f"| {' | '.join(names)} |", f"|{'---|' * len(names)}"]
+            lines += [f"| {' | '.join(escape_markdown(_shown(row[name])) for name in names)} |" for row in self.rows]
+        return "\n".join(lines)
+
+
+class TrackerCallback(PlainCallback):
+    """A Keras callback that writes the estimate of ``probe`` to a tracker when the training ends.
+
+    Place it after the probe: ``callbacks=[probe, TrackerCallback(probe, to="mlflow", epochs=50)]``. The arguments
+    ``folder`` and ``name`` are those of :func:`export`.
+    """
+
+    def __init__(
+        self,
+        probe: CallbackProbe,
+        *,
+        to: str,
+        epochs: int,
+        folder: str | os.PathLike[str] | None = None,
+        name: str | None = None,
+    ) -> None:
+        self._probe = probe
+        self._epochs = check_count("epochs", epochs)
+        self._options = {"to": check_choice("to", to, TRACKERS), "folder": folder, "name": name}
+
+    def on_train_end(self, logs: Any = None) -> None:
+        """Write the estimate. Called by Keras."""
+        if self._probe.measured:
+            export(estimate(self._probe.profile, epochs=self._epochs), **self._options)
+
+
+def export(
+    result: RuntimeEstimate | Ranking | Score,
+    *,
+    to: str,
+    folder: str | os.PathLike[str] | None = None,
+    name: str | None = None,
+) -> Path | None:
+    """Write ``result`` to the tracker ``to``: "tensorboard", "mlflow" or "wandb".
+
+    Without ``folder``, a run of MLflow or Weights & Biases that is active in this process receives the values, and None
+    is returned. Otherwise a new local run called ``name`` is made in ``folder``, and the folder is returned.
+    """
+    to = check_choice("to", to, TRACKERS)
+    name = maybe(check_name, "name", name)
+    entry = summarize(result)
+    active = _find_active(to) if folder is None else None
+    if active is not None:
+        _ACTIVE_WRITERS[to](entry, active)
+        return None
+    target = check_path("folder", folder if folder is not None else FOLDERS[to])
+    if target.exists() and not target.is_dir():
+        raise ArgumentError(f"{str(target)!r} is not a folder. Give the path of a folder.")
+    _WRITERS[to](entry, target, name)
+    return target
+
+
+def summarize(result: RuntimeEstimate | Ranking | Score) -> Entry:
+    """The values of ``result`` that are written to a tracker."""
+    if isinstance(result, RuntimeEstimate):
+        numbers = {"hours": result.seconds, "hours_low": result.low, "hours_high": result.high}
+        texts = {"method": result.method, "epochs": str(result.epochs), "title": result.title}
+        rows = [{"term": term, "seconds": seconds} for term, seconds in result.terms.items()]
+        plain = json.dumps(result.to_dict(), allow_nan=False)
+        return Entry("estimate", str(result), {key: hours(s) for key, s in numbers.items()}, texts, rows, plain)
+    if isinstance(result, Ranking):
+        ranked = [
+            dict(zip(ROW_COLUMNS, (row.rank, row.title, row.basis, hours(row.seconds), hours(row.seconds_low),
+                                   hours(row.seconds_high), row.cost_usd, row.cost_low, row.cost_high, row.chance),
+                     strict=True))
+            for row in result.deciding_rows[:ROWS]
+        ]  # fmt: skip
+        numbers, texts = {}, {}
+        if ranked:
+            numbers = {f"best_{key}": float(ranked[0][key]) for key in ROW_COLUMNS[3:]}
+            texts = {"best": str(ranked[0]["title"]), "best_basis": str(ranked[0]["basis"])}
+        return Entry("ranking", result.verdict, numbers, texts, ranked, result.to_json())
+    if isinstance(result, Score):
+        names = ("mean_error_percent", "bias_percent", "coverage", "width_percent")
+        found = {key: value for key in names if (value := getattr(result, key)) is not None}
+        groups = [{str(key): value for key, value in row.items()} for row in result.groups.to_dict("records")]
+        return Entry("score", result.verdict, {"outcomes": len(result), **found}, {}, groups, result.to_json())
+    raise ArgumentError(f"{show(result)} is neither an estimate, a ranking nor a score. Pass one of them.")
+
+
+# -- writers -----------------------------------------------------------------------------------------------------------
+
+
+def _find_active(to: str) -> Any:
+    """The run of MLflow or Weights & Biases that this process has started, or None."""
+    if to == "mlflow":
+        return _require("mlflow").active_run()
+    if to == "wandb":
+        return _require("wandb").run
+    return None
+
+
+def _write_tensorboard(entry: Entry, folder: Path, name: str | None) -> None:
+    writers = _require("tensorboard.summary.writer.event_file_writer", "tensorboard")
+    protocol = {part: require(f"tensorboard.compat.proto.{part}_pb2", extra="trackers", needed_by="The export")
+                for part in ("event", "summary", "tensor", "tensor_shape", "types")}  # fmt: skip
+    summary = protocol["summary"]
+
+    def text_value(tag: str, text: str) -> Any:
+        shape = protocol["tensor_shape"].TensorShapeProto(
+            dim=[protocol["tensor_shape"].TensorShapeProto.Dim(size=1)]
+        )
+        tensor = protocol["tensor"].TensorProto(
+            dtype=protocol["types"].DT_STRING, string_val=[text.encode()], tensor_shape=shape
+        )
+        plugin = summary.SummaryMetadata.PluginData(plugin_name="text")
+        return summary.Summary.Value(tag=tag, metadata=summary.SummaryMetadata(plugin_data=plugin), tensor=tensor)
+
+    values = [summary.Summary.Value(tag=tag, simple_value=number) for tag, number in _tagged(entry)]
+    values += [text_value(f"vmselect/{entry.kind}/{key}", text) for key, text in entry.texts.items()]
+    values.append(text_value(f"vmselect/{entry.kind}/table", entry.table()))
+    writer = writers.EventFileWriter(str(folder / name if name else folder))
+    try:
+        import time
+
+        event = protocol["event"].Event(wall_time=time.time(), step=0, summary=summary.Summary(value=values))
+        writer.add_event(event)
+    finally:
+        writer.close()
+
+
+def _write_mlflow_run(entry: Entry, client: Any, run_id: str) -> None:
+    for tag, number in _tagged(entry):
+        client.log_metric(run_id, tag, number)
+    for key, text in entry.texts.items():
+        client.set_tag(run_id, f"vmselect.{entry.kind}.{key}", text)
+    client.log_text(run_id, entry.json, f"vmselect/{entry.kind}.json")
+    client.log_text(run_id, entry.table(), f"vmselect/{entry.kind}.md")
+
+
+def _write_mlflow_active(entry: Entry, run: Any) -> None:
+    _write_mlflow_run(entry, _require("mlflow").MlflowClient(), run.info.run_id)
+
+
+def _write_mlflow(entry: Entry, folder: Path, name: str | None) -> None:
+    mlflow = _require("mlflow")
+    folder.mkdir(parents=True, exist_ok=True)
+    client = mlflow.MlflowClient(tracking_uri=folder.resolve().as_uri())
+    experiment = client.get_experiment_by_name("vmselect")
+    found = experiment.experiment_id if experiment is not None else client.create_experiment("vmselect")
+    run_id = client.create_run(found, run_name=name).info.run_id
+    status = "FAILED"
+    try:
+        _write_mlflow_run(entry, client, run_id)
+        status = "FINISHED"
+    finally:
+        client.set_terminated(run_id, status)
+
+
+def _write_wandb_run(entry: Entry, run: Any) -> None:
+    wandb = _require("wandb")
+    run.summary.update(dict(_tagged(entry)))
+    run.summary.update({f"vmselect/{entry.kind}/{key}": text for key, text in entry.texts.items()})
+    if entry.rows:
+        names = list(entry.rows[0])
+        data = [[_shown(row[name]) if isinstance(row[name], str) else row[name] for name in names] for row in entry.rows]
+        run.log({f"vmselect/{entry.kind}/table": wandb.Table(columns=names, data=data)})
+
+
+def _write_wandb(entry: Entry, folder: Path, name: str | None) -> None:
+    wandb = _require("wandb")
+    folder.mkdir(parents=True, exist_ok=True)
+    with _quiet_wandb(), wandb.init(project="vmselect", name=name, dir=str(folder), mode="offline") as run:
+        _write_wandb_run(entry, run)
+    wandb.teardown()  # ends the background process of wandb
+
+
+@contextlib.contextmanager
+def _quiet_wandb() -> Iterator[None]:
+    """Keep Weights & Biases from printing to the terminal, unless the user has set its variable."""
+    given = os.environ.get("WANDB_SILENT")
+    os.environ.setdefault("WANDB_SILENT", "true")
+    try:
+        yield
+    finally:
+        if given is None:
+            os.environ.pop("WANDB_SILENT", None)
+
+
+_WRITERS = {"tensorboard": _write_tensorboard, "mlflow": _write_mlflow, "wandb": _write_wandb}
+_ACTIVE_WRITERS = {"mlflow": _write_mlflow_active, "wandb": _write_wandb_run}
+
+
+def _require(module: str, name: str | None = None) -> Any:
+    return require(module, extra="trackers", needed_by=f"Export to {name or module}")
+
+
+def _tagged(entry: Entry) -> Iterator[tuple[str, float]]:
+    return ((f"vmselect/{entry.kind}/{key}", float(number)) for key, number in entry.numbers.items())
+
+
+def _shown(value: Any) -> str:
+    return f"{value:.6g}" if isinstance(value, float) else printable(str(value))
