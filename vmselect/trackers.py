@@ -9,6 +9,8 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import time
+import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -152,32 +154,34 @@ def _find_active(to: str) -> Any:
 
 
 def _write_tensorboard(entry: Entry, folder: Path, name: str | None) -> None:
-    writers = _require("tensorboard.summary.writer.event_file_writer", "tensorboard")
-    protocol = {part: require(f"tensorboard.compat.proto.{part}_pb2", extra="trackers", needed_by="The export")
-                for part in ("event", "summary", "tensor", "tensor_shape", "types")}  # fmt: skip
-    summary = protocol["summary"]
+    # TensorBoard's own writer of event files would import TensorFlow, which takes seconds.
+    records = _require("tensorboard.summary.writer.record_writer", "tensorboard")
+    event, summary, tensor, tensor_shape, types = (
+        _require(f"tensorboard.compat.proto.{part}_pb2", "tensorboard")
+        for part in ("event", "summary", "tensor", "tensor_shape", "types")
+    )
 
     def text_value(tag: str, text: str) -> Any:
-        shape = protocol["tensor_shape"].TensorShapeProto(
-            dim=[protocol["tensor_shape"].TensorShapeProto.Dim(size=1)]
-        )
-        tensor = protocol["tensor"].TensorProto(
-            dtype=protocol["types"].DT_STRING, string_val=[text.encode()], tensor_shape=shape
-        )
+        shape = tensor_shape.TensorShapeProto(dim=[tensor_shape.TensorShapeProto.Dim(size=1)])
+        content = tensor.TensorProto(dtype=types.DT_STRING, string_val=[text.encode()], tensor_shape=shape)
         plugin = summary.SummaryMetadata.PluginData(plugin_name="text")
-        return summary.Summary.Value(tag=tag, metadata=summary.SummaryMetadata(plugin_data=plugin), tensor=tensor)
+        return summary.Summary.Value(tag=tag, metadata=summary.SummaryMetadata(plugin_data=plugin), tensor=content)
 
     values = [summary.Summary.Value(tag=tag, simple_value=number) for tag, number in _tagged(entry)]
     values += [text_value(f"vmselect/{entry.kind}/{key}", text) for key, text in entry.texts.items()]
     values.append(text_value(f"vmselect/{entry.kind}/table", entry.table()))
-    writer = writers.EventFileWriter(str(folder / name if name else folder))
-    try:
-        import time
-
-        event = protocol["event"].Event(wall_time=time.time(), step=0, summary=summary.Summary(value=values))
-        writer.add_event(event)
-    finally:
-        writer.close()
+    target = folder / name if name else folder
+    target.mkdir(parents=True, exist_ok=True)
+    now = time.time()
+    events = (
+        event.Event(wall_time=now, file_version="brain.Event:2"),
+        event.Event(wall_time=now, step=0, summary=summary.Summary(value=values)),
+    )
+    # "x": another process never shares the file.
+    with (target / f"events.out.tfevents.{int(now)}.vmselect.{uuid.uuid4().hex}").open("xb") as file:
+        writer = records.RecordWriter(file)
+        for one in events:
+            writer.write(one.SerializeToString())
 
 
 def _write_mlflow_run(entry: Entry, client: Any, run_id: str) -> None:
@@ -193,12 +197,22 @@ def _write_mlflow_active(entry: Entry, run: Any) -> None:
     _write_mlflow_run(entry, _require("mlflow").MlflowClient(), run.info.run_id)
 
 
+def mlflow_uri(folder: Path) -> str:
+    """Tracking URI of the local runs in ``folder``, for ``mlflow ui --backend-store-uri``."""
+    return f"sqlite:///{folder.resolve() / 'mlflow.db'}"
+
+
 def _write_mlflow(entry: Entry, folder: Path, name: str | None) -> None:
     mlflow = _require("mlflow")
     folder.mkdir(parents=True, exist_ok=True)
-    client = mlflow.MlflowClient(tracking_uri=folder.resolve().as_uri())
+    for package in ("sqlalchemy", "alembic"):  # MLflow stores local runs in a database
+        require(package, extra="trackers", needed_by="Export to mlflow")
+    client = mlflow.MlflowClient(tracking_uri=mlflow_uri(folder))
     experiment = client.get_experiment_by_name("vmselect")
-    found = experiment.experiment_id if experiment is not None else client.create_experiment("vmselect")
+    if experiment is not None:
+        found = experiment.experiment_id
+    else:
+        found = client.create_experiment("vmselect", artifact_location=(folder.resolve() / "artifacts").as_uri())
     run_id = client.create_run(found, run_name=name).info.run_id
     status = "FAILED"
     try:
@@ -214,7 +228,9 @@ def _write_wandb_run(entry: Entry, run: Any) -> None:
     run.summary.update({f"vmselect/{entry.kind}/{key}": text for key, text in entry.texts.items()})
     if entry.rows:
         names = list(entry.rows[0])
-        data = [[_shown(row[name]) if isinstance(row[name], str) else row[name] for name in names] for row in entry.rows]
+        data = [
+            [_shown(row[name]) if isinstance(row[name], str) else row[name] for name in names] for row in entry.rows
+        ]
         run.log({f"vmselect/{entry.kind}/table": wandb.Table(columns=names, data=data)})
 
 

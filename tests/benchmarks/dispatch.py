@@ -105,7 +105,9 @@ def run_child(options: argparse.Namespace) -> None:
         print(json.dumps({name: {**ratios, "step": statistics.median(steps)}}), flush=True)
 
 
-def make(build: Callable[[Any], list[Any]], shape: tuple[int, ...], batch: int) -> Callable[[bool], tuple[float, float]]:
+def make(
+    build: Callable[[Any], list[Any]], shape: tuple[int, ...], batch: int
+) -> Callable[[bool], tuple[float, float]]:
     """A function that trains for two epochs, with a probe or without: the seconds of a steady step by both clocks."""
     import keras
     import numpy as np

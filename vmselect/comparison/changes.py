@@ -22,7 +22,8 @@ from vmselect.units import cost_usd, format_usd, list_some, printable
 COLUMNS = (
     "title", "model", "instance_type", "batch_size", "epochs_old", "epochs_new", "step_seconds_old", "step_seconds_new",
     "step_percent", "step_percent_low", "step_percent_high", "seconds_old", "seconds_new", "time_percent",
-    "time_percent_low", "time_percent_high", "usd_per_hour", "usd_change", "usd_change_low", "usd_change_high", "exceeds",
+    "time_percent_low", "time_percent_high", "usd_per_hour", "usd_change", "usd_change_low", "usd_change_high",
+    "exceeds",
 )  # fmt: skip
 
 
@@ -193,9 +194,7 @@ def _group(profiles: Iterable[Profile]) -> dict[Hashable, list[Profile]]:
     return groups
 
 
-def _compare(
-    old: list[Profile], new: list[Profile], terms: Terms, limits: Mapping[str, float | None]
-) -> Change:
+def _compare(old: list[Profile], new: list[Profile], terms: Terms, limits: Mapping[str, float | None]) -> Change:
     models = fit_runtime(old), fit_runtime(new)
     epochs = _read_epochs(old[0], terms), _read_epochs(new[0], terms)
     first, second = (_total(model, count) for model, count in zip(models, epochs, strict=True))
