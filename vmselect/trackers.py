@@ -79,7 +79,7 @@ class TrackerCallback(PlainCallback):
     ) -> None:
         self._probe = probe
         self._epochs = check_count("epochs", epochs)
-        self._options = {"to": check_choice("to", to, TRACKERS), "folder": folder, "name": name}
+        self._options: dict[str, Any] = {"to": check_choice("to", to, TRACKERS), "folder": folder, "name": name}
 
     def on_train_end(self, logs: Any = None) -> None:
         """Write the estimate. Called by Keras."""
@@ -122,7 +122,7 @@ def summarize(result: RuntimeEstimate | Ranking | Score) -> Entry:
         plain = json.dumps(result.to_dict(), allow_nan=False)
         return Entry("estimate", str(result), {key: hours(s) for key, s in numbers.items()}, texts, rows, plain)
     if isinstance(result, Ranking):
-        ranked = [
+        ranked: list[dict[str, Any]] = [
             dict(zip(ROW_COLUMNS, (row.rank, row.title, row.basis, hours(row.seconds), hours(row.seconds_low),
                                    hours(row.seconds_high), row.cost_usd, row.cost_low, row.cost_high, row.chance),
                      strict=True))

@@ -48,7 +48,7 @@ def test_the_source_has_everything_that_its_tests_need(built: tuple[Path, Path])
 
 def test_an_installation_in_an_empty_environment_works(built: tuple[Path, Path], tmp_path: Path) -> None:
     # Installing the source distribution builds a wheel from it, so that both are used.
-    subprocess.run([sys.executable, "-m", "venv", tmp_path / "empty"], check=True)
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "empty"], check=True)
     programs = tmp_path / "empty" / "bin"
     clean = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
 
@@ -57,7 +57,8 @@ def test_an_installation_in_an_empty_environment_works(built: tuple[Path, Path],
         assert done.returncode == 0, done.stderr
         return done.stdout
 
-    run(programs / "pip", "install", "--quiet", "--disable-pip-version-check", built[1])
+    pip = (sys.executable, "-m", "pip", "--python", programs / "python", "--disable-pip-version-check", "install")
+    run(*pip, "--quiet", "--no-compile", built[1])
     vs.Profile.from_times(
         instance_type="g5.xlarge", batch_size=64, steps_per_epoch=100, iteration_seconds=[0.1] * 9
     ).save(tmp_path / "profiles")

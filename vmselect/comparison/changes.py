@@ -57,7 +57,7 @@ class Change:
 
     def to_dict(self) -> dict[str, Any]:
         """The change as plain values, with the keys :data:`COLUMNS`."""
-        steps, usd = self.step_seconds or (None, None), self.usd or Interval(None, None, None)
+        steps, usd = self.step_seconds or (None, None), self.usd or (None, None, None)
         values = (
             self.title, self.model, self.instance_type, self.batch_size, *self.epochs, *steps,
             *(_percents(self.step_ratio) if self.step_ratio else (None, None, None)),
