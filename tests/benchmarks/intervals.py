@@ -2,6 +2,8 @@
 
     python tests/benchmarks/intervals.py FILE...                # a table per kind of measurement
     python tests/benchmarks/intervals.py FILE... --leave-out    # constants chosen on all other sources
+    python tests/benchmarks/intervals.py FILE... --tasks        # a line per task or model of a source
+    python tests/benchmarks/intervals.py FILE... --growth       # errors by the growth of the step time with the size
 
 A FILE is a CSV file (or .csv.gz) with the columns of one of these layouts:
 
@@ -35,6 +37,7 @@ OTHER_UNITS = {("minigo", "epoch"), ("dlrm", "epoch"), ("dlrm", "block"), ("bert
 SPREADS = (0.0025, 0.005, 0.0075, 0.01, 0.015, 0.02)
 WIDTHS = (0.05, 0.06, 0.07, 0.08, 0.09, 0.1, 0.12)
 MAX_SETS = 40
+GROWTH = (-np.inf, 0.2, 0.4, 0.6, 0.8, 0.95, 1.05, np.inf)
 WANTED = 0.9
 SETUP = ("model", "dataset", "precision", "config", "gpu", "gpu_count", "nodes", "host", "instance_type", "power_limit")
 
@@ -52,6 +55,7 @@ class Sizes(NamedTuple):
     """Step times of one setup by batch size."""
 
     source: str
+    model: str
     times: dict[int, float]
 
 
@@ -111,7 +115,7 @@ def _read_sizes(data: pd.DataFrame) -> Iterator[Sizes]:
     for _, part in data.groupby(["source", *known], dropna=False):
         times = {int(size): float(t) for size, t in part.groupby("batch_size")[value].median().items()}
         if len(times) > 2:
-            yield Sizes(str(part["source"].iloc[0]), times)
+            yield Sizes(str(part["source"].iloc[0]), str(part["model"].iloc[0]), times)
 
 
 def predict_runs(runs: Sequence[Run]) -> Iterator[Score]:
@@ -148,7 +152,30 @@ def predict_sizes(setups: Sequence[Sizes]) -> Iterator[Score]:
                     at, true = batch_sizes.interpolate_time(known, size), setup.times[size]
                     inside = at.value * (1 - at.below) <= true <= at.value * (1 + at.above)
                     error, width = abs(at.value / true - 1), (at.below + at.above) / 2
-                    yield Score(setup.source, "batch sizes", f"{count} sizes", error, error, inside, width)
+                    yield Score(setup.source, setup.model, f"{count} sizes", error, error, inside, width)
+
+
+def print_growth(setups: Sequence[Sizes]) -> None:
+    """Quantiles of the error between two sizes, by the exponent with which the step time grows from one to the other.
+
+    The exponent is 0 for a constant step time, and 1 for one in proportion to the batch size. It is all that two probed
+    sizes show of a training.
+    """
+    rows = []
+    for setup in setups:
+        for low, high in itertools.combinations(sorted(setup.times), 2):
+            known = {size: setup.times[size] for size in (low, high)}
+            exponent = float(np.log(known[high] / known[low]) / np.log(high / low))
+            for size in setup.times:
+                if low < size < high:
+                    error = setup.times[size] / batch_sizes.interpolate_time(known, size).value - 1
+                    rows.append((setup.source, exponent, 100 * error))
+    table = pd.DataFrame(rows, columns=["source", "exponent", "error"])
+    table["growth"] = pd.cut(table["exponent"], GROWTH).astype(str)
+    print("\n| growth | source | cases | 5 % | median | 95 % |\n|---|---|---:|---:|---:|---:|")
+    for (growth, source), part in table.groupby(["growth", "source"])["error"]:
+        low, middle, high = part.quantile([0.05, 0.5, 0.95])
+        print(f"| {growth} | {source} | {len(part)} | {low:+.0f} | {middle:+.0f} | {high:+.0f} |")
 
 
 def summarize(scores: pd.DataFrame, by: list[str]) -> pd.DataFrame:
@@ -205,13 +232,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("files", nargs="+", type=Path, metavar="FILE")
     parser.add_argument("--leave-out", action="store_true", help="choose constants on all other sources")
-    parser.add_argument("--tasks", action="store_true", help="a line per task of a source")
+    parser.add_argument("--tasks", action="store_true", help="a line per task or model of a source")
+    parser.add_argument("--growth", action="store_true", help="errors by the growth of the step time between two sizes")
     options = parser.parse_args()
     items = [item for path in options.files for item in read(path)]
     runs, setups = ([item for item in items if isinstance(item, kind)] for kind in (Run, Sizes))
     print(f"vmselect {vs.__version__}: {len(runs)} runs, {len(setups)} setups with several batch sizes")
     if options.leave_out:
         leave_out(runs, setups)
+        return
+    if options.growth:
+        print_growth(setups)
         return
     for scores in (pd.DataFrame(predict_runs(runs)), pd.DataFrame(predict_sizes(setups))):
         if len(scores):

@@ -51,3 +51,6 @@ def test_constant_work_on_a_line_is_predicted_without_error(
     intervals.main()
     assert "| MLPerf v9 |" in capsys.readouterr().out
     assert before == intervals.robust.EPOCH_SPREAD
+    monkeypatch.setattr(sys, "argv", ["intervals.py", *map(str, files), "--growth"])
+    intervals.main()
+    assert "| +0 | +0 | +0 |" in capsys.readouterr().out.replace("-0", "+0")
