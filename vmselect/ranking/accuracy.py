@@ -1,4 +1,4 @@
-"""Real against estimated: how well a ranking predicted trainings that were watched to their end."""
+"""Accuracy of a ranking: its estimates compared with the real times of trainings that were measured to their end."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ MEASURED = ("time", "cost")
 
 @dataclass(frozen=True, kw_only=True)
 class AccuracyRow:
-    """A watched training and its estimate, in seconds and USD. ``real_seconds`` is the mean of ``runs`` runs."""
+    """Real and estimated time and cost of a training, in seconds and USD. ``real_seconds`` is the mean of ``runs``."""
 
     title: str
     instance_type: str
@@ -54,11 +54,11 @@ class AccuracyRow:
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Accuracy:
-    """Estimates of a ranking against real times; made by :meth:`Ranking.against`.
+    """Estimates of a ranking compared with real times; made by :meth:`Ranking.against`.
 
     ``kendall_tau`` and ``regret`` map ``time`` and ``cost`` to a number, or to None if fewer than two machines can be
-    compared. The regret is how much more the candidate with the best estimate really took than the best one, as a
-    share. ``excluded`` lists watched trainings without an estimate.
+    compared. The regret is the relative difference between the real time (or cost) of the candidate with the lowest
+    estimate and the lowest real time (or cost). ``excluded`` lists trainings that the ranking does not estimate.
     """
 
     rows: tuple[AccuracyRow, ...]
@@ -85,7 +85,7 @@ class Accuracy:
 
     @property
     def verdict(self) -> str:
-        """The result in one sentence."""
+        """Sentence with the mean error, the coverage of the intervals, Kendall's tau and the regret."""
         inside = f"{sum(row.inside for row in self.rows)} of {len(self)} inside the {self.confidence:.0%} interval"
         parts = [f"mean error {self.mean_error_percent:.3g} % of the real time", inside]
         for name in MEASURED:
@@ -107,11 +107,11 @@ class Accuracy:
         return f"<Accuracy of {len(self)} trainings: {self.verdict}>"
 
     def to_frame(self) -> pd.DataFrame:
-        """The rows as a DataFrame."""
+        """A DataFrame with a row per training."""
         return pd.DataFrame([asdict(row) for row in self.rows])
 
     def payload(self) -> dict[str, Any]:
-        """The whole result as plain values for JSON."""
+        """All results as a dictionary of plain values for JSON."""
         return {
             "rows": [only_finite(asdict(row)) for row in self.rows],
             "mean_error_percent": self.mean_error_percent,
@@ -124,7 +124,7 @@ class Accuracy:
         }
 
     def to_json(self, *, indent: int | None = None) -> str:
-        """The payload as JSON text."""
+        """The result of :meth:`payload` as JSON text."""
         return json.dumps(self.payload(), indent=check_indent(indent), ensure_ascii=False, allow_nan=False)
 
     def chart(self, kind: str = "real-estimate", **options: Any) -> Any:

@@ -40,7 +40,7 @@ class Bill:
 
     @classmethod
     def of(cls, parts: Mapping[str, Any] | None = None, **named: Any) -> Bill:
-        """Make a bill of named parts.
+        """Make a bill from named parts.
 
         A part is a cost in USD, three costs (lower bound, estimate, upper bound), an interval, a row of a ranking (cost
         of the training), a row of a serving ranking (cost of one hour; ``row.cost_usd(items)`` for the cost of a number
@@ -108,6 +108,6 @@ def _read(name: str, value: Any) -> tuple[float, float, float, str]:
             usd, low, high = (float(number) for number in numbers)  # type: ignore[arg-type]
             return usd, low, high, str(getattr(value, "instance_type", "") or "")
     raise ArgumentError(
-        f"{name} is {show(value)}, which has no cost. "
-        "Pass USD, (lower bound, estimate, upper bound), a row of a ranking, or a Bill."
+        f"{name} is {show(value)}, which is not a cost. "
+        "Pass a cost in USD, (lower bound, estimate, upper bound), a row of a ranking, or a Bill."
     )

@@ -1,7 +1,8 @@
 """Candidates: every machine estimate combined with each of its offers, as arrays.
 
-A candidate is the position of a machine estimate and that of an offer, so that a million candidates are a few arrays.
-:func:`candidate_findings` checks a candidate: other hardware than priced, several nodes, unused GPUs, spot.
+A candidate is stored as the index of a machine estimate and the index of an offer, so that a million candidates fit
+into a few arrays. :func:`candidate_findings` warns about a candidate: hardware that differs from the hardware of the
+offer, several nodes, unused GPUs, spot interruptions.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ MORE_CORES = 1.5
 
 @dataclass(frozen=True, kw_only=True)
 class Candidates:
-    """Arrays with a value per candidate, such as its position in ``machine_estimates`` and in ``offers``."""
+    """Arrays with a value per candidate, such as its index in ``machine_estimates`` and in ``offers``."""
 
     machine_estimates: tuple[MachineEstimate, ...]
     offers: pd.DataFrame
@@ -74,13 +75,13 @@ class Candidates:
 
     @cached_property
     def usd_per_hour(self) -> Floats:
-        """Price per hour of all nodes of each candidate."""
+        """Price in USD per hour of all nodes of each candidate together."""
         nodes = np.array([one.nodes for one in self.machine_estimates], dtype=float)
         return np.asarray(self.column("usd_per_hour") * nodes[self.machine_estimate], dtype=float)
 
     @cached_property
     def moving_usd(self) -> Floats:
-        """Cost of moving the data of each candidate, which does not depend on its time."""
+        """One-time cost in USD of moving the training data to the machine of each candidate."""
         return np.array([one.moving_usd for one in self.machine_estimates], dtype=float)[self.machine_estimate]
 
     @cached_property
@@ -89,13 +90,13 @@ class Candidates:
         return np.asarray(self.column("market") == "spot", dtype=bool)
 
     def per_machine_estimate(self, value: Callable[[MachineEstimate], Any]) -> Any:
-        """The result of ``value`` for the machine estimate of each candidate."""
+        """Array with the result of ``value(machine_estimate)`` for each candidate."""
         values = np.empty(len(self.machine_estimates), dtype=object)
         values[:] = [value(one) for one in self.machine_estimates]
         return values[self.machine_estimate]
 
     def of(self, candidate: int) -> MachineEstimate:
-        """Machine estimate of the candidate at this position."""
+        """Machine estimate of the candidate with the index ``candidate``."""
         return self.machine_estimates[int(self.machine_estimate[candidate])]
 
     def identity(self, candidate: int) -> dict[str, Any]:
@@ -128,10 +129,10 @@ def match_offers(
     include_retired: bool,
     include_unused_gpus: bool,
 ) -> tuple[pd.DataFrame, list[Ints], list[Excluded]]:
-    """The offers in all markets, the positions of the offers of each machine, and the machines without an offer.
+    """Table of the offers in all markets, row numbers of the offers of each machine, and machines without an offer.
 
-    If ``regions`` is empty, offers of all regions are used. If it is None, those of the region in which the machine was
-    measured are used, or of all regions if that region is unknown.
+    If ``regions`` is empty, offers of all regions are used. If it is None, only offers of the region in which the
+    machine was measured are used, or offers of all regions if that region is unknown.
     """
     offers = _offers_of({one.instance_type for one in machines}, catalog)
     names, retired = offers["instance_type"].to_numpy(dtype=str), offers["retired"].to_numpy(dtype=bool)
@@ -189,9 +190,9 @@ def join_offers(
 def _drop_unused_gpus(
     machines: Sequence[MachineEstimate | Service], offers: pd.DataFrame, matched: Sequence[Ints]
 ) -> tuple[list[Ints], list[Excluded]]:
-    """``matched`` without the offers with GPUs of machines that used none; and the machines left without an offer.
+    """Drop offers with GPUs of machines whose measured program used no GPU; also return machines left without offers.
 
-    Where an offer does not state its GPUs, those that the probe found count.
+    If an offer does not state its number of GPUs, the number that the probe found is used.
     """
     gpus = offers["gpu_count"].to_numpy(dtype=float)
     kept: list[Ints] = []
@@ -202,8 +203,8 @@ def _drop_unused_gpus(
         kept.append(mine[~idle])
         if len(mine) and idle.all():
             reason = (
-                "the measured program used none of its GPUs, so its time is not that of this machine; install the GPU "
-                "driver and the framework's GPU build and probe again, or pass include_unused_gpus=True"
+                "the measured program used none of the machine's GPUs, so its time says little about this machine; "
+                "install the GPU driver and the framework's GPU build and probe again, or pass include_unused_gpus=True"
             )
             excluded.append(Excluded(one.title, "unused_gpu", reason))
     return kept, excluded
@@ -212,7 +213,10 @@ def _drop_unused_gpus(
 def add_services(
     machine_estimates: Sequence[MachineEstimate], services: Sequence[str], catalog: Catalog
 ) -> list[MachineEstimate]:
-    """``machine_estimates``, and each of them under its name in the ``services`` that rent the same machine."""
+    """Add copies of machine estimates under the names that managed ``services`` give to the same hardware.
+
+    SageMaker, for example, rents ``p3.2xlarge`` as ``ml.p3.2xlarge``.
+    """
     sellers = catalog.offers(market=None)[["provider", "instance_type"]].drop_duplicates()
     of_aws = set(sellers.loc[sellers["provider"] == "aws", "instance_type"].astype(str))
     found = list(machine_estimates)
@@ -220,7 +224,7 @@ def add_services(
         name = name_in_service(one.instance_type, service)
         if name == one.instance_type or one.provider not in ("aws", None) or one.instance_type not in of_aws:
             continue
-        message = f"{name}: the time is that of {one.instance_type}, which has the same hardware."
+        message = f"{name} was not measured: its time is that of {one.instance_type}, which has the same hardware."
         remedy = f"Probe {name} too if the service adds work, such as starting containers."
         finding = Finding("same-hardware", message, remedy, "info")
         twin = replace(one, instance_type=name, measured_as=one.instance_type, findings=(*one.findings, finding))
@@ -230,7 +234,10 @@ def add_services(
 
 
 def exclude_unsold(one: MachineEstimate | Service, markets: Sequence[str] | None, sold_in: Iterable[str]) -> Excluded:
-    """Exclude a machine that has no offer in the chosen markets; ``model.js`` of the page writes the same text."""
+    """Exclude a machine that is only sold in markets (``sold_in``) other than the chosen ``markets``.
+
+    ``model.js`` of the report page writes the same text.
+    """
     others = ", ".join(sorted(set(sold_in)))
     reason = f"the catalog has no {', '.join(markets or ())} price of {one.instance_type}, only {others}"
     return Excluded(one.title, "no_price", reason)
@@ -249,7 +256,10 @@ def _offers_of(names: set[str], catalog: Catalog) -> pd.DataFrame:
 def _explain_no_price(
     name: str, provider: str | None, places: Sequence[str], sold_in: Iterable[str], catalog: Catalog
 ) -> str:
-    """Why ``name`` has no price in the regions ``places``, and what to do; ``sold_in`` are regions with a price."""
+    """Text: why the instance type ``name`` has no price in the regions ``places``, and what to do.
+
+    ``sold_in`` are the regions in which it has a price.
+    """
     others = sorted(set(map(str, sold_in)))
     if others:
         return (
@@ -274,7 +284,7 @@ def candidate_findings(candidates: Candidates, candidate: int, settings: Setting
     found = [*one.findings, *_other_hardware(one, who)]
     if one.nodes > 1:
         message = f"{one.title}: the cost assumes that its workers run on {one.nodes} machines."
-        remedy = "If they ran on fewer, set the factor 'nodes' to that number (environment variable VMSELECT_FACTORS)."
+        remedy = "If they ran on fewer machines, set the factor 'nodes' (environment variable VMSELECT_FACTORS)."
         found.append(Finding("several-machines", message, remedy, "info"))
     found += _use_of_gpus(one, who["gpu_count"])
     if who["market"] == "spot" and settings.interruptions is None:
@@ -290,7 +300,7 @@ def candidate_findings(candidates: Candidates, candidate: int, settings: Setting
 
 
 def _other_hardware(one: MachineEstimate, offer: Mapping[str, Any]) -> Iterator[Finding]:
-    """Warn if more or other hardware was recorded than is priced. Less may be due to a container."""
+    """Warnings if the probe found more or other hardware than the offer states. Less may be due to a container."""
     contradictions = []
     seen = next((record.environment.gpus for record in one.records if record.environment.gpus), ())
     if seen and offer["gpu_count"] is not None:
@@ -307,7 +317,8 @@ def _other_hardware(one: MachineEstimate, offer: Mapping[str, Any]) -> Iterator[
         yield Finding(
             "hardware-contradicts-price",
             f"The price of {one.instance_type} is for a machine with {priced}, but the probe found {found}.",
-            "Probe with the actual instance type: instance_type= or the environment variable VMSELECT_INSTANCE_TYPE.",
+            "Probe again with the actual instance type, set by instance_type= or the environment variable "
+            "VMSELECT_INSTANCE_TYPE.",
         )
 
 
@@ -333,6 +344,6 @@ def _use_of_gpus(one: MachineEstimate, gpu_count: float | None) -> Iterator[Find
         yield Finding(
             "thin-batch",
             f"{one.title}: each of {spread_over:g} GPUs gets {one.batch_size / spread_over:.3g} examples of a batch.",
-            "Use a larger batch size, or a machine with fewer GPUs that such small batches keep busy.",
+            "Use a larger batch size, or a machine with fewer GPUs: small batches leave a GPU partly idle.",
             "info",
         )

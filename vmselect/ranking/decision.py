@@ -16,12 +16,15 @@ from vmselect.ranking.rows import Bools, Floats, Ints
 
 Codes = npt.NDArray[np.int8]
 FEASIBLE, OTHER_MARKET, FIRST_LIMIT = range(3)
-"""Codes of feasibility. The code of a broken limit is ``FIRST_LIMIT`` plus its position in ``LIMITED``."""
+"""Codes in ``Assessment.limits``: feasible, not sold in the chosen markets, or over a limit.
+
+The code of an exceeded limit is ``FIRST_LIMIT`` plus the index of its measure in ``LIMITED``.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Assessment:
-    """Matrices with a row per candidate and a column per epoch count; the ``rank`` of infeasible candidates is 0."""
+    """Matrices with a row per candidate and a column per epoch count. Infeasible candidates have the ``rank`` 0."""
 
     epochs: Floats
     work: Interval[Floats]
@@ -29,19 +32,20 @@ class Assessment:
     measures: Mapping[str, Interval[Floats]]
     limits: Codes
     limit_chances: Mapping[str, Floats]
-    """Probability of keeping the limit of a measure, by name of the measure."""
+    """Probability that a candidate stays within the deadline (``time``) or the budget (``cost``), by measure."""
     score: Floats
     rank: Ints
     chance: Floats
     """Probability of being the best candidate."""
     tied: Bools
-    """Whether each candidate is in the smallest set that contains the best one at the confidence of the settings, or
-    is the recommended candidate."""
+    """Whether each candidate is recommended, or is in the smallest set of candidates that contains the best one with
+    the probability ``settings.confidence``."""
     regret: tuple[Mapping[str, float], ...]
-    """Expected excess of the recommended candidate over the best one in each weighted measure, per epoch count."""
+    """For each epoch count: expected amount by which the recommended candidate exceeds the best one in each measure
+    that has a weight in the objective."""
     pareto: Bools
     order: tuple[Ints, ...]
-    """Positions of the feasible candidates, best first, for each epoch count."""
+    """Indices of the feasible candidates, best first, for each epoch count."""
 
 
 def assess(candidates: Candidates, settings: Settings) -> Assessment:
@@ -115,14 +119,17 @@ def _spot_chances(settings: Settings, work: Interval[Floats], most: float) -> Fl
 
 
 def _mean_epochs(candidates: Candidates, epochs: Interval[Floats]) -> Interval[Floats]:
-    """The mean number of epochs of each machine estimate, uncertain only if it comes from a study."""
+    """Mean number of epochs of each machine estimate. Its interval has a width only if a convergence study gives it."""
     count = np.broadcast_to(epochs.value[:, 0], (len(candidates.machine_estimates),))
     half = np.array([one.epochs.mean_half_width if one.epochs else 0.0 for one in candidates.machine_estimates])
     return Interval(count, count * np.exp(-half), count * np.exp(half))
 
 
 def _count_epochs(candidates: Candidates, settings: Settings) -> Interval[Floats]:
-    """Epoch counts: one row with a column per requested count, or with a study one column with a row per estimate."""
+    """Matrix of epoch counts: one row with a column per requested count.
+
+    With a convergence study, it has one column with a row per machine estimate.
+    """
     if settings.epochs:
         counts = np.array([settings.epochs], dtype=float)
         return Interval(counts, counts, counts)
@@ -140,7 +147,7 @@ def measure(candidates: Candidates, settings: Settings, work: Interval[Floats]) 
 
 
 def pareto_front(seconds: Floats, cost: Floats) -> Bools:
-    """Whether each point is on the Pareto front of time and cost; identical points are on it together."""
+    """Whether each point is on the Pareto front of time and cost. Identical points get the same result."""
     front = np.zeros(seconds.shape, dtype=bool)
     order = np.lexsort((cost, seconds))
     time, money = seconds[order], cost[order]

@@ -1,10 +1,11 @@
 """Machine estimates: the runtime model of each measured machine, and its number of epochs from a convergence study.
 
-:class:`Measured` makes machine estimates of profiles: it merges repetitions and excludes profiles without an estimate.
-The runtime at a batch size that was not probed is interpolated between probed batch sizes.
+:class:`Measured` makes machine estimates from profiles: it merges repetitions and excludes profiles from which no time
+can be estimated. The runtime at a batch size that was not probed is interpolated between probed batch sizes.
 
-:class:`Studied` is methodology 1 of the dissertation. The number of epochs depends on the batch size and not on the
-machine, so it comes from the study. Seconds per epoch depend on both, so they come from the profiles.
+:class:`Studied` implements methodology 1 of the dissertation (see docs/explanation). The number of epochs depends on
+the batch size and not on the machine, so it comes from the study. Seconds per epoch depend on both, so they come from
+the profiles.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from vmselect.records.forecast import Basis
 from vmselect.scoring.recalibration import Adjustment, Recalibration
 
 Fit = Callable[[Sequence[Profile], int | None], RuntimeModel]
-"""A function of the profiles of one machine and a batch size (None: as probed) that returns the runtime model."""
+"""Function that fits a runtime model to profiles of one machine, for a batch size (None: the probed batch size)."""
 
 STEP_TERMS = ("steady_iterations", "partial_batch")
 """Terms of a runtime model whose time is proportional to the step time."""
@@ -42,28 +43,34 @@ FALLING = (
     "loss", "error", "mae", "mse", "mape", "msle", "rmse", "crossentropy", "hinge", "divergence", "poisson", "logcosh",
     "log_cosh", "perplexity", "false_",
 )  # fmt: skip
-"""Parts of names of metrics where smaller is better. A record has this direction of the monitored metric only."""
+"""Substrings in the names of metrics where smaller is better.
+
+A record states for the monitored metric only whether smaller is better.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class MachineEstimate:
-    """An instance type with factors, its runtime model and the basis of that, and its epochs if a study gives them."""
+    """An instance type with its factors and runtime model, and its number of epochs if a convergence study gives it.
+
+    ``basis`` states whether the runtime was measured, interpolated, extrapolated or predicted.
+    """
 
     instance_type: str
     provider: str | None = None
     factors: Mapping[str, Any] = field(default_factory=dict)
-    """Batch size, number of nodes, number of workers if they share machines, and varied factors."""
+    """Batch size, number of nodes, number of workers if several share a machine, and other varied factors."""
     runtime: RuntimeModel
     basis: Basis = "measured"
     records: tuple[Profile, ...] = field(default=(), repr=False)
     epochs: EpochsEstimate | None = None
     findings: tuple[Finding, ...] = ()
     measured_as: str | None = None
-    """Instance type on which it was measured, if that is the same machine of another service."""
+    """Instance type that was measured, if this one is the same hardware under the name of another service."""
     prediction: Prediction | None = field(default=None, repr=False)
-    """Predicted step time, if the machine was never probed; its draws are joint over all machines of a ranking."""
+    """Predicted step time, if the machine was never probed. Its errors correlate with those of other machines."""
     priced_in: tuple[str, ...] = ()
-    """Regions in which a machine that was never probed is priced, if none is given."""
+    """Regions whose prices apply to a machine that was never probed, if the user names no region."""
     adjustment: Adjustment | None = None
     """Correction of ``runtime`` by the outcomes of earlier forecasts."""
     moving_usd: float = 0.0
@@ -87,12 +94,12 @@ class MachineEstimate:
 
     @cached_property
     def regions(self) -> tuple[str, ...]:
-        """Regions in which the machine was measured."""
+        """Regions in which the machine was measured, or ``priced_in`` if they are not known."""
         return tuple(sorted({record.region for record in self.records if record.region})) or self.priced_in
 
     @property
     def step_seconds(self) -> tuple[float, float]:
-        """Seconds of all steps that occur once, and per epoch: the part of the time that ``prediction`` multiplies.
+        """Seconds spent in steps, as (one-time part, part per epoch): the time that ``prediction`` scales.
 
         A draw of the time of ``n`` epochs is ``runtime.seconds(n) + (factor - 1) * (once + each * n)``, where
         ``factor`` is a draw of ``prediction.factors``.
@@ -126,7 +133,7 @@ class MachineEstimate:
 
     @cached_property
     def iterations(self) -> dict[str, float]:
-        """Seconds of ``first_iteration``, ``second_iteration`` and ``mean_2_10``, if they were recorded."""
+        """Mean seconds of the first step, the second step and steps 2 to 10, as far as they were recorded."""
         found: dict[str, list[float]] = defaultdict(list)
         for record in self.records if self.basis == "measured" else ():
             for name in ("first_iteration", "second_iteration", "mean_2_10"):
@@ -146,7 +153,7 @@ class MachineEstimate:
         return self.title_in()
 
     def title_in(self, *place: str | None) -> str:
-        """The title with the words of ``place`` (provider, region and market) in parentheses."""
+        """The title with ``place`` (provider, region and market) in parentheses after the instance type."""
         several = f"{self.nodes} x " if self.nodes > 1 else ""
         where = f" ({', '.join(filter(None, place))})" if place else ""
         batch = [f"batch {self.batch_size}"] if self.batch_size else []
@@ -157,7 +164,7 @@ class MachineEstimate:
 
 
 def name_factors(identity: Identity) -> dict[str, Any]:
-    """The factors of a machine estimate: what distinguishes records of one instance type."""
+    """Factors of a machine estimate: batch size, numbers of nodes and workers if above 1, and varied factors."""
     factors: dict[str, Any] = {"batch_size": identity.batch_size} if identity.batch_size else {}
     factors |= {"nodes": identity.nodes} if identity.nodes > 1 else {}
     factors |= {"workers": identity.workers} if identity.workers > identity.nodes else {}
@@ -182,7 +189,7 @@ def recalibrate(estimates: Sequence[MachineEstimate], learned: Recalibration) ->
 
 
 class Measured:
-    """Machine estimates of the given profiles, at the probed batch sizes and, on demand, at others."""
+    """Machine estimates made from profiles, at the probed batch sizes and, on demand, at other batch sizes."""
 
     def __init__(self, profiles: Sequence[Profile], fit: Fit, *, given: Iterable[str] = ()) -> None:
         self.machine_estimates: list[MachineEstimate] = []
@@ -226,9 +233,9 @@ class Measured:
         return tuple(sorted({one.batch_size for one in self.machine_estimates if one.batch_size}))
 
     def at_sizes(self, sizes: Sequence[int], *, name_others: bool) -> tuple[list[MachineEstimate], list[Excluded]]:
-        """Machine estimates at each batch size in ``sizes``, probed or interpolated; and those that are excluded.
+        """Machine estimates at each batch size in ``sizes``, probed or interpolated; and the exclusions.
 
-        With ``name_others``, probes at other batch sizes that no interpolation used are excluded with a reason.
+        With ``name_others``, probes at other batch sizes that no interpolation used are listed as excluded.
         """
         machines: dict[tuple[Any, ...], dict[int | None, MachineEstimate]] = {}
         for one in self.machine_estimates:
@@ -279,20 +286,20 @@ def _probe_seconds(profile: Profile) -> float | None:
 
 @dataclass(frozen=True, kw_only=True)
 class Studied:
-    """The study of a ranking, the demanded final metrics, and the compared pairs of machine and batch size."""
+    """Convergence study of a ranking, demanded final metrics, and the compared pairs of machine and batch size."""
 
     study: ConvergenceStudy
     demands: Mapping[str, float]
     confidence: float
     catalog: Catalog | None = None
     measured: Sequence[MachineEstimate] = field(default=(), repr=False)
-    """Machine estimates at the probed batch sizes, for the cost of the probes."""
+    """Machine estimates at the probed batch sizes, from which the cost of the probes is computed."""
     pairs: Sequence[MachineEstimate] = field(default=(), repr=False)
-    """Pairs that would all be trained completely without a study, also those below the minimum metric."""
+    """Pairs that would all be trained completely if there were no study, including those below the minimum metric."""
 
     @classmethod
     def read(cls, study: ConvergenceStudy, minimum: Any, profiles: Sequence[Profile], confidence: float) -> Studied:
-        """Make an object of checked arguments; raise if the study is of another model than the profiles."""
+        """Check the arguments and make the object; raise RankingError if study and profiles are of different models."""
         demands = {} if minimum is None else dict(minimum) if isinstance(minimum, Mapping) else {study.monitor: minimum}
         for name, value in demands.items():
             demands[name] = check_number(f"minimum_metric of {name}", value)
@@ -313,7 +320,10 @@ class Studied:
     def make_pairs(
         self, measured: Measured, wanted: Sequence[int] | None, catalog: Catalog
     ) -> tuple[list[MachineEstimate], list[Excluded], Studied]:
-        """Machine estimates at all batch sizes with their epochs; the excluded ones; and a copy with ``pairs`` set."""
+        """Machine estimates with the number of epochs of their batch size; exclusions; and a copy with ``pairs`` set.
+
+        ``wanted`` are the batch sizes to include, by default those of the study and of the profiles.
+        """
         sizes = wanted or tuple(sorted({*self.study.batch_sizes, *measured.batch_sizes}))
         refused = {size: reason for size in sizes if (reason := self._why_not(size))}
         found, missing = measured.at_sizes(sizes, name_others=False)
@@ -330,7 +340,7 @@ class Studied:
         return machine_estimates, excluded, studied
 
     def metric(self, batch_size: int | None) -> float | None:
-        """Final value of the monitored metric at ``batch_size``; None if the study does not have it."""
+        """Final value of the monitored metric at ``batch_size``; None if the study does not contain it."""
         if batch_size is None or not any(self.study.monitor in run.metrics for run in self.study.runs):
             return None
         return self.study.metric(batch_size)
@@ -354,7 +364,7 @@ class Studied:
         }  # fmt: skip
 
     def pair(self, one: MachineEstimate) -> MachineEstimate | Excluded:
-        """A machine estimate with the epochs of its batch size, or why the study excludes it."""
+        """The machine estimate ``one`` with the number of epochs from the study; or an exclusion with the reason."""
         refused = self._why_not(one.batch_size or 0)
         return Excluded(one.title, *refused) if refused else self._with_epochs(one)
 
@@ -363,7 +373,7 @@ class Studied:
         return replace(pair, epochs=epochs, findings=tuple(dict.fromkeys([*pair.findings, *epochs.findings])))
 
     def _why_not(self, size: int) -> tuple[str, str] | None:
-        """Reason code and reason why a batch size is excluded; None if it is not."""
+        """Reason code and reason for the exclusion of a batch size; None if it can be ranked."""
         smallest, largest = self.study.batch_sizes[0], self.study.batch_sizes[-1]
         reason = None
         if self.study.epochs(size, confidence=self.confidence).source == "unknown":

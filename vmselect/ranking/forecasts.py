@@ -1,4 +1,4 @@
-"""Forecast records of a ranking: what it predicted for each machine, kept to be compared with real trainings."""
+"""Forecast records of a ranking: its predictions for each machine, saved to be compared with real trainings."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ if TYPE_CHECKING:
     from vmselect.ranking.result import Ranking
 
 NUMBERED = ("batch_size", "nodes", "workers")
-"""Factors of a machine estimate that are fields of a forecast."""
+"""Factors of a machine estimate that a forecast stores in fields of their own."""
 
 
 @dataclass(frozen=True)
 class Inputs:
-    """What a ranking was made from, besides its profiles: the given workload, and IDs of records of the history."""
+    """Inputs of a ranking besides its profiles: workload fields that the user gave, and IDs of history records."""
 
     given: Mapping[str, Any] = field(default_factory=dict)
     history: tuple[str, ...] = ()
 
 
 def make_forecasts(ranking: Ranking, top: int) -> list[Forecast]:
-    """Forecasts of the best offer of each machine and batch size at the deciding epoch count, at most ``top``."""
+    """At most ``top`` forecasts: the best offer of each machine and batch size at the deciding epoch count."""
     top = check_count("top", top)
     column, together = ranking.deciding_column, new_id()
     found: list[Forecast] = []
@@ -71,7 +71,7 @@ def _make_forecast(ranking: Ranking, which: int, column: int, together: str) -> 
 
 
 def name_training(one: MachineEstimate, provider: str | None) -> Identity:
-    """The identity of the training of a machine estimate."""
+    """Instance type, provider, batch size, workers, nodes and factors of the training that ``one`` estimates."""
     varied = tuple(sorted((item for item in one.factors.items() if item[0] not in NUMBERED), key=lambda item: item[0]))
     workers = max(one.nodes, int(one.factors.get("workers", 1)))
     return Identity(one.instance_type, provider, one.batch_size, workers, one.nodes, varied)

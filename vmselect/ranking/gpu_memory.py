@@ -1,4 +1,4 @@
-"""Machine estimates whose batch size does not fit into the memory of the GPU: excluded, or flagged if it is tight.
+"""Check of GPU memory: exclude machine estimates whose batch size does not fit, and warn if it barely fits.
 
 A machine that was measured at its batch size is not checked, because the training ran there.
 """
@@ -23,7 +23,7 @@ from vmselect.records import Profile
 def check_gpu_memory(
     estimates: Sequence[MachineEstimate], profiles: Sequence[Profile], catalog: Catalog
 ) -> tuple[list[MachineEstimate], list[Excluded], tuple[Finding, ...]]:
-    """``estimates`` that fit, with findings; those that do not fit; and a finding if the needed memory is unknown."""
+    """Estimates that fit into GPU memory, exclusions, and a finding if the required memory is unknown."""
     if all(one.basis == "measured" for one in estimates):
         return list(estimates), [], ()
     predicted = any(one.prediction is not None for one in estimates)

@@ -1,8 +1,8 @@
-"""What a deadline or a budget means for candidates.
+"""Explanations for candidates that exceed, or may exceed, a deadline or a budget.
 
-:func:`find_shortfall` states what is missing if no candidate is feasible, :func:`judge_spot_deadline` how probable a
-spot machine meets a deadline, and :func:`explain_excess` what narrows an interval that exceeds a limit.
-``limits.js`` of the page computes the same.
+:func:`find_shortfall` states what is missing if no candidate is feasible, :func:`judge_spot_deadline` with which
+probability a spot machine meets a deadline, and :func:`explain_excess` how to narrow an interval that exceeds a limit.
+``limits.js`` of the report page computes the same.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ WIDENING = (
     "contention", "unstable-steps", WAITS, "waits-at-the-end", "lone-stall", "long-boundary", "saves-the-best",
     "saves-now-and-then", "few-steps", "few-readings",
 )  # fmt: skip
-"""Codes of findings whose remedy narrows the interval of a measured time; the first that applies is the cause."""
+"""Codes of findings whose remedy narrows the interval of a measured time. The first that applies is reported."""
 ENOUGH_REPETITIONS = 3
-"""Number of repetitions from which further ones narrow an interval little."""
+"""Number of repetitions above which further repetitions narrow an interval only a little."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,11 +41,11 @@ class Shortfall:
     reason: str
     epochs: float
     epochs_that_fit: int | None
-    """Largest number of epochs within all limits; None if the number of epochs comes from a study."""
+    """Largest number of epochs within all limits; None if the number of epochs comes from a convergence study."""
     speed_up: float | None
-    """Its time divided by the deadline; None if it meets the deadline."""
+    """Time of the candidate divided by the deadline; None if it meets the deadline."""
     saving: float | None
-    """Share of its cost that is over the budget; None if it meets the budget."""
+    """Fraction of the cost of the candidate that exceeds the budget; None if it meets the budget."""
 
     def __str__(self) -> str:
         needs = []
@@ -66,7 +66,10 @@ class Shortfall:
 
 
 def find_shortfall(ranking: Ranking) -> Shortfall | None:
-    """The shortfall of the nearest candidate; None if a candidate is feasible, or if no limit is the reason."""
+    """The candidate that exceeds its limits least, and by how much.
+
+    None if a candidate is feasible, or if no candidate was excluded because of a limit.
+    """
     column, result, settings = ranking.deciding_column, ranking.assessment, ranking.settings
     broken = np.flatnonzero(result.limits[:, column] >= FIRST_LIMIT)
     if ranking or not len(broken):
@@ -107,10 +110,10 @@ def _count_fitting(ranking: Ranking, candidate: int) -> int:
 
 
 def judge_spot_deadline(ranking: Ranking, candidate: int, column: int) -> Finding:
-    """Finding about a spot machine under a deadline: the probability of meeting it, and a safe alternative."""
+    """Finding with the probability that a spot machine meets the deadline, and a safe alternative."""
     settings = ranking.settings
     severity: Literal["warning", "info"] = "warning"
-    message = "How probable it is that this spot machine meets the deadline is unknown without an interruption rate."
+    message = "The probability that this spot machine meets the deadline is unknown without an interruption rate."
     if settings.interruptions:
         chance = float(ranking.assessment.limit_chances["time"][candidate, column])
         severity = "info" if chance >= 0.5 + settings.confidence / 2 else "warning"
@@ -118,7 +121,8 @@ def judge_spot_deadline(ranking: Ranking, candidate: int, column: int) -> Findin
     safe = find_safe_alternative(ranking, column)
     if safe is None:
         remedy = (
-            "No machine outside the spot market certainly meets it: save checkpoints more often, or allow more time."
+            "No machine outside the spot market is sure to meet the deadline: save checkpoints more often, or allow "
+            "more time."
         )
     else:
         measures = ranking.measures_of(safe, column)
@@ -128,7 +132,7 @@ def judge_spot_deadline(ranking: Ranking, candidate: int, column: int) -> Findin
 
 
 def find_safe_alternative(ranking: Ranking, column: int) -> int | None:
-    """Position of the best candidate outside the spot market whose intervals are within all limits; None if none is."""
+    """Index of the best candidate outside the spot market whose intervals are within all limits; None if none is."""
     result, settings = ranking.assessment, ranking.settings
     safe = ~ranking.candidates.is_spot
     for limited in LIMITED:
@@ -144,7 +148,7 @@ def find_safe_alternative(ranking: Ranking, column: int) -> int | None:
 
 
 def explain_excess(ranking: Ranking, limited: Measure, candidate: int, column: int) -> Finding:
-    """Warning that the interval of a feasible candidate exceeds a limit, with the remedy for the widest part of it."""
+    """Warning that the upper bound of a feasible candidate exceeds a limit, and how to narrow its interval."""
     assert limited.limit is not None
     high = float(ranking.assessment.measures[limited.name].high[candidate, column])
     remedy = f"{_narrow(ranking, candidate, column)} Or choose a {limited.limit.better} machine."
@@ -153,7 +157,10 @@ def explain_excess(ranking: Ranking, limited: Measure, candidate: int, column: i
 
 
 def _narrow(ranking: Ranking, candidate: int, column: int) -> str:
-    """What narrows the interval of a candidate most: the interruptions, the epochs or the measurement cause it."""
+    """Text: how to narrow the interval of a candidate.
+
+    The advice depends on what causes most of the width: interruptions, the number of epochs or the measurement.
+    """
     one, position = ranking.candidates.of(candidate), ranking.candidates.machine_estimate[candidate]
     form, work = one.runtime.form, ranking.assessment.work
     epochs = Interval(*one.epochs) if one.epochs else Interval(*[ranking.epochs_of(candidate, column)] * 3)
@@ -173,4 +180,4 @@ def _narrow(ranking: Ranking, candidate: int, column: int) -> str:
         return remedy
     if one.repetitions < ENOUGH_REPETITIONS:
         return "Probe this machine again: repetitions narrow the interval."
-    return "The repetitions vary by that much."
+    return "Further probes narrow the interval only a little, because the measured repetitions differ that much."

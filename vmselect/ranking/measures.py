@@ -1,7 +1,7 @@
 """Measures of a candidate (cost, time), and the settings of a ranking, with weights and limits of the measures.
 
 A measure is a named quantity with an interval. To add a measure, add an entry to :data:`MEASURES` and one to
-``model.js`` of the page; objectives, scores, tables and JSON use all entries. ``time`` and ``cost`` are always needed.
+``model.js`` of the report page; objectives, scores, tables and JSON use all entries. ``time`` and ``cost`` must exist.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ FIXED = ("regions", "batch_sizes", "method", "confidence", "include_retired", "i
 
 @dataclass(frozen=True, kw_only=True)
 class Limit:
-    """An upper bound of a measure: the setting with its value, its unit, and words for messages."""
+    """An upper limit of a measure: name of the setting with its value, unit, finding codes, and words for messages."""
 
     setting: str
     chance_setting: str
-    """Setting with the required probability of keeping the limit, also the name of that probability in tables."""
+    """Name of the setting with the required probability of staying within the limit; tables use the same name."""
     unit: float
-    """Factor from the unit of the setting to the unit of the measure."""
+    """Factor that converts the value of the setting to the unit of the measure."""
     verb: str
     noun: str
     reason_code: str
@@ -62,7 +62,7 @@ class Limit:
 
 @dataclass(frozen=True, kw_only=True)
 class Measure:
-    """A quantity of candidates: how it is computed from their time, the names of its fields, and its format."""
+    """A quantity of candidates: how it is computed from their time, names of its columns, and how it is printed."""
 
     name: str
     fields: tuple[str, str, str]
@@ -78,12 +78,12 @@ class Measure:
         return None if given is None or self.limit is None else given * self.limit.unit
 
     def chance_of(self, settings: Settings) -> float | None:
-        """The required probability of keeping the limit; None if the estimate itself has to keep it."""
+        """The required probability of staying within the limit; None if only the estimate has to be within it."""
         required: float | None = getattr(settings, self.limit.chance_setting) if self.limit else None
         return required
 
     def explain_excess(self, settings: Settings, value: float, chance: float, epochs: float) -> str:
-        """Why a candidate that may exceed the limit is excluded; ``model.js`` of the page writes the same text."""
+        """Text: why a candidate over the limit is excluded. ``model.js`` of the report page writes the same text."""
         assert self.limit is not None
         s, most = "s" if epochs == 1 else "", self.format(self.limit_of(settings) or 0.0)
         run = f"{count_epochs(epochs)} {self.limit.verb}{s} {self.format(value)}"
@@ -127,13 +127,14 @@ class Settings:
         given |= {"markets": None} | arguments
         if isinstance(given["epochs"], Set):
             raise ArgumentError(
-                f"epochs is {given['epochs']!r}, a set, which has no order. Pass a list: its last value decides."
+                f"epochs is {given['epochs']!r}, a set, which has no order. Pass a list: its last value determines the "
+                "best candidate."
             )
         counts = given["epochs"] = () if studied else several(check_count, "epochs", given["epochs"])
         last = counts[-1] if counts else None
         count = given["decide_at"] = maybe(check_count, "decide_at", given["decide_at"]) or last
         if count is not None and count not in counts:
-            known = ", ".join(map(str, counts)) or "those of the study"
+            known = ", ".join(map(str, counts)) or "of the study"
             raise ArgumentError(f"decide_at is {count}, which is not among the epoch counts {known}. Add it to epochs.")
         given["objective"] = read_objective(given["objective"])
         given["markets"] = read_markets(given["markets"])
@@ -229,7 +230,7 @@ LIMITED = tuple(measure for measure in reversed(MEASURES.values()) if measure.li
 
 
 def read_measure(name: Any) -> Measure:
-    """The measure ``name``; raise if there is none of this name."""
+    """The measure with this name; raise ArgumentError if there is none."""
     if not isinstance(name, str) or name not in MEASURES:
         raise ArgumentError(f"objective is {show(name)}. Choose one of: {', '.join(MEASURES)}.")
     return MEASURES[name]

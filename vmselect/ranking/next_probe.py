@@ -22,16 +22,16 @@ if TYPE_CHECKING:
     from vmselect.ranking.result import Ranking
 
 START_SECONDS = 300.0
-"""Paid time to start a machine and install the program before a probe. Chosen by judgement."""
+"""Seconds that are paid to start a machine and install the program before a probe. Chosen by judgement."""
 PROBE_SECONDS = 120.0
-"""Duration of a probe if none of the records contains its own."""
+"""Assumed seconds of a probe if the records do not contain how long the probes took."""
 NODES = 21
-"""Number of nodes of the Gauss-Hermite quadrature."""
+"""Number of points of the Gauss-Hermite quadrature that computes expected values."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class NextProbe:
-    """The machine to probe next, the cost of the probe, and what it saves on average in this training."""
+    """The machine to probe next, the cost of the probe, and the expected saving in this training."""
 
     instance_type: str
     provider: str
@@ -51,15 +51,15 @@ class NextProbe:
 
 @dataclass(frozen=True)
 class PossibleProbe:
-    """A probe of a machine that was never probed: what it costs, and how much it improves the choice on average."""
+    """Probe of a machine that was never probed: its cost, and the expected improvement of the choice of a machine."""
 
     candidate: int
-    """Position of the best offer of the machine."""
+    """Index of the best candidate of the machine."""
     gain: float
     """Expected decrease of the logarithm of the lowest objective."""
     cost_usd: float
     saving_usd: float
-    """Expected saving in this training."""
+    """Expected saving in this training, in USD."""
 
     @property
     def gain_per_usd(self) -> float:
@@ -75,7 +75,7 @@ class PossibleProbe:
 def rank_probes(ranking: Ranking, *, seconds: float | None = None) -> list[PossibleProbe]:
     """Probes of all machines that were never probed, in order of expected improvement per dollar.
 
-    ``seconds`` is the paid time of a probe, by default that of :func:`probe_seconds`.
+    ``seconds`` is the paid time of a probe, by default the result of :func:`probe_seconds`.
     """
     column, candidates = ranking.deciding_column, ranking.candidates
     order = ranking.assessment.order[column]
@@ -119,14 +119,17 @@ def find_next_probe(ranking: Ranking) -> NextProbe | None:
 
 
 def choose_enough_regret(given: float | None, *, history: bool) -> float:
-    """The expected regret, relative to the objective, that is small enough: ``given``, or the default."""
+    """Expected regret, as a fraction of the objective, below which no probe is recommended: ``given`` or the default.
+
+    The default depends on whether there is a ``history`` of other trainings.
+    """
     if given is not None:
         return given
     return _defaults.ENOUGH_REGRET if history else _defaults.ENOUGH_REGRET_WITHOUT_HISTORY
 
 
 def relative_regret(ranking: Ranking) -> float:
-    """Expected regret of the choice in terms of the objective, relative to its value."""
+    """Expected regret of the recommended candidate, as a fraction of its objective."""
     regret, column = ranking.expected_regret, ranking.deciding_column
     best = ranking.assessment.order[column][0]
     parts = []
@@ -139,7 +142,7 @@ def relative_regret(ranking: Ranking) -> float:
 
 
 def knowledge_gradients(ranking: Ranking, offers: Ints) -> Floats:
-    """Expected decrease of the lowest log objective if the machine of each offer is probed; 0 for measured ones."""
+    """Expected decrease of the lowest log objective by a probe of the machine of each offer; 0 if it was measured."""
     column, settings = ranking.deciding_column, ranking.settings
     level = np.log(ranking.assessment.score[offers, column])
     machine_estimates = ranking.candidates.machine_estimates
@@ -162,13 +165,13 @@ def expected_decrease(level: Floats, shift: Floats) -> float:
 
 
 def probe_seconds(ranking: Ranking) -> float:
-    """Paid time of a probe: the start of a machine, and a probe as long as the previous ones."""
+    """Paid seconds of a probe: the start of a machine, and the median duration of the previous probes."""
     measured = [one for one in ranking.candidates.machine_estimates if one.basis == "measured"]
     spent = [one.probe_seconds / one.repetitions for one in measured if one.probe_seconds and one.repetitions]
     return START_SECONDS + (statistics.median(spent) if spent else PROBE_SECONDS)
 
 
 def to_dict(ranking: Ranking) -> dict[str, Any]:
-    """Plain numbers from which the report page finds the same probe."""
+    """Numbers for JSON, with which the report page computes the same next probe."""
     nodes, weights = np.polynomial.hermite_e.hermegauss(NODES)
     return {"seconds": probe_seconds(ranking), "nodes": nodes.tolist(), "weights": (weights / weights.sum()).tolist()}

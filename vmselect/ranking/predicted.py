@@ -1,4 +1,4 @@
-"""Machine estimates of machines that were never probed: the predicted step time in the runtime of a probed machine."""
+"""Machine estimates of machines that were never probed: the runtime of a probed machine with predicted step times."""
 
 from __future__ import annotations
 
@@ -48,14 +48,14 @@ from vmselect.units import format_seconds
 
 Machines: TypeAlias = Literal["catalog", "all"] | str | Iterable[str] | None
 FIXED_SPREAD = 0.5
-"""Standard deviation of the log of parts that are carried over from another machine (initialization, first step, epoch
-boundaries, validation): a factor of 2.3 up or down at 90 %. Chosen by judgement."""
+"""Standard deviation of the log of the times that are taken from another machine (initialization, first step, epoch
+boundaries, validation): a factor of 2.3 up or down at 90 % confidence. Chosen by judgement."""
 FIXED_FREEDOM = 30.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class MachineFilter:
-    """Which machines that were never probed are ranked. ``names`` is None for all with a GPU."""
+    """Selection of machines to rank although they were never probed. ``names`` is None for all machines with a GPU."""
 
     names: tuple[str, ...] | None = None
     provider: tuple[str, ...] | None = None
@@ -69,7 +69,9 @@ class MachineFilter:
         given = {name: value for name, value in filters.items() if value is not None}
         if machines is None:
             if given:
-                raise ArgumentError(f'{next(iter(given))} needs machines that were not probed. Pass machines="all".')
+                raise ArgumentError(
+                    f'{next(iter(given))} selects among machines that were not probed. Pass machines="all" too.'
+                )
             return None
         everything = isinstance(machines, str) and machines in (ALL, "catalog")
         names = None if everything else several(check_name, "machines", machines)
@@ -91,10 +93,10 @@ def add_predicted(
     history: Any = (),
     scaler: Scaler | None = None,
 ) -> tuple[list[MachineEstimate], list[Excluded]]:
-    """``estimates`` and those of the chosen machines that were not probed; and the ones that are refused.
+    """``estimates`` plus predictions for the chosen machines that were not probed; and the exclusions.
 
-    Each batch size and combination of factors is predicted from the machines estimated for it. With ``scaler``, only
-    machines with its number of GPUs are added, and the training uses all of them.
+    Each batch size and combination of factors is predicted from the machines that were probed with it. With ``scaler``,
+    only machines with ``scaler.gpus`` GPUs are added, and the training uses all of these GPUs.
     """
     types = MachineTypes(catalog)
     markets = settings.markets
@@ -139,7 +141,10 @@ def predict_estimates(
     settings: Settings,
     scaler: Scaler | None = None,
 ) -> list[MachineEstimate | Refusal]:
-    """The machine estimate of each of ``machines`` for the work of ``group``, or why there is none."""
+    """Predict each of ``machines`` from the probed machines ``group``, which share batch size and factors.
+
+    The result is a machine estimate or, if no prediction is possible, a :class:`Refusal` with the reason.
+    """
     predictor = Predictor([_as_probe(one) for one in group], types, history)
     return [
         _estimate(group[result.nearest], result, predictor, settings, group, scaler)
@@ -150,12 +155,12 @@ def predict_estimates(
 
 
 def _missing(chosen: MachineFilter, types: MachineTypes, wanted: Sequence[Machine]) -> list[Excluded]:
-    """Named machines without an offer that fits."""
+    """Exclusions of machines that the user named but that have no matching offer."""
     found = {machine.instance_type for machine in wanted}
     reasons = {
-        name: "no offer of it fits the filters, regions and markets; choose others"
+        name: "no offer of this machine matches the filters, regions and markets; change these"
         if name in types.by_name
-        else "the catalog has no price of it; add one with Catalog.with_offers or --own-prices"
+        else "the catalog has no price of this machine; add one with Catalog.with_offers or --own-prices"
         for name in chosen.names or ()
         if name not in found
     }
@@ -163,7 +168,7 @@ def _missing(chosen: MachineFilter, types: MachineTypes, wanted: Sequence[Machin
 
 
 def _as_probe(one: MachineEstimate) -> Probe:
-    """The probe of a machine estimate; an interpolated step time follows from the time of its epochs."""
+    """Measured step time of a machine estimate. If its batch size was not probed, it is scaled by the batch size."""
     here = [record for record in one.records if record.batch_size == one.batch_size]
     times = [seconds for record in here or one.records if (seconds := step_seconds(record))]
     seconds = sorted(times)[len(times) // 2] if times and _step_seconds(one.runtime)[1] > 0 else None
@@ -185,7 +190,7 @@ def _estimate(
     group: Sequence[MachineEstimate],
     scaler: Scaler | None,
 ) -> MachineEstimate:
-    """The machine estimate of a predicted machine, with the fixed parts of the probed machine ``base``."""
+    """Machine estimate with a predicted step time; all other times are those of the probed machine ``base``."""
     machine = prediction.machine
     measured = predictor.probes[prediction.nearest].seconds
     assert measured is not None
@@ -228,9 +233,9 @@ def add_scaled(
     history: Any = (),
     studied: Studied | None = None,
 ) -> tuple[list[MachineEstimate], list[Excluded]]:
-    """``estimates`` and those of other numbers of GPUs and nodes; and the ones that are refused.
+    """``estimates`` plus predictions for other numbers of GPUs and nodes; and the exclusions.
 
-    Without ``chosen``, machines with the probed GPUs from the same providers are added.
+    If ``chosen`` is None, machines with the probed GPU models from the probed providers are added.
     """
     types = MachineTypes(catalog)
     gpus, providers = probed_gpus(measured.machine_estimates, types)
@@ -267,7 +272,7 @@ def add_scaled(
 def _one_gpu(
     estimates: Sequence[MachineEstimate], measured: Measured, types: MachineTypes, parts: int
 ) -> tuple[list[MachineEstimate], list[Excluded]]:
-    """The estimates of one GPU, at their batch sizes divided by ``parts``; and those without such an estimate."""
+    """Estimates of trainings on one GPU, at their batch sizes divided by ``parts``; and the exclusions."""
 
     def is_one(one: MachineEstimate) -> bool:
         used = [count_gpus(record, types) for record in one.records]
@@ -284,7 +289,7 @@ def _one_gpu(
 def _several_nodes(
     estimates: Sequence[MachineEstimate], measured: Measured, nodes: int, scale: Scale, settings: Settings
 ) -> tuple[list[MachineEstimate], list[Excluded]]:
-    """Estimates for ``nodes`` nodes of the machines that were probed on two nodes; and the machines without one."""
+    """Estimates for ``nodes`` nodes, from probes on two nodes; and exclusions of machines without such a probe."""
     probed = {(one.instance_type, one.nodes, one.batch_size) for one in estimates}
     pairs = [one for one in estimates if one.nodes == 2]
     if scale.constant_batch == "global" and nodes > 2:
@@ -302,7 +307,7 @@ def _several_nodes(
         if (one.instance_type, nodes, one.batch_size) in probed:
             continue
         runtime = scale_steps(two.runtime, *ratio, title=one.title, confidence=settings.confidence)
-        message = f"{one.title} was never probed: its step time is that of two nodes."
+        message = f"{one.title} was never probed: its step time is predicted from that on two nodes."
         finding = Finding("nodes-predicted", message, f"Probe {nodes} x {one.instance_type}.", "info")
         held = epochs_findings(one, two) if scale.constant_batch == "per_gpu" else ()
         found.append(replace(one, runtime=runtime, findings=(finding, *held)))
@@ -312,10 +317,9 @@ def _several_nodes(
 def scale_steps(
     base: RuntimeModel, ratio: float, low: float, high: float, *, title: str, confidence: float
 ) -> RuntimeModel:
-    """The runtime model ``base`` with steps that take ``ratio`` times as long, between ``low`` and ``high``.
+    """The runtime model ``base`` with steps that take ``ratio`` (interval: ``low`` to ``high``) times as long.
 
-    All other parts stay as they are, with wide intervals. Their times may also change as the steps do, so the intervals
-    include that.
+    All other parts keep their times and get wide intervals, which include a change by the same ratio.
     """
     once, each = _step_seconds(base)
     terms: Mapping[str, tuple[float, float]] = {
@@ -344,7 +348,7 @@ def scale_steps(
 
 
 def _places(machine: Machine, group: Sequence[MachineEstimate]) -> tuple[str, ...]:
-    """Regions in which a machine is priced if none is given: where its provider was probed, or its reference region."""
+    """Regions whose prices apply by default: the probed regions of the provider, or its reference region."""
     probed = {region for one in group if one.provider in (None, machine.provider) for region in one.regions}
     terms = provider_terms(machine.provider)
     return tuple(sorted(probed)) or ((terms.reference_region,) if terms else ())
@@ -362,8 +366,8 @@ def _findings(
     found = [
         Finding(
             "never-probed",
-            f"{one.title} was never probed: its step time is predicted from figures of its GPU, and all other parts "
-            f"are those of {base.title}.",
+            f"{one.title} was never probed: its step time is predicted from published figures of its GPU, and all "
+            f"other times are those of {base.title}.",
             f"Probe {machine.instance_type} before you rent it for long.",
             "info",
         )

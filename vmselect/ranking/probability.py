@@ -2,8 +2,9 @@
 
 A time has a log-normal distribution on each side of its estimate, with the bounds of its interval as quantiles. Offers
 of the same machine estimate share their timing error, so a cheaper offer always beats a more expensive one. Predicted
-machines with the same GPU share the error of that GPU. Pairs at the same batch size share the epochs of a study. Random
-numbers are the same in every ranking, and ``probability.js`` of the page computes the same ones.
+machines with the same GPU share the error of that GPU. Machine estimates at the same batch size share the error of the
+number of epochs from a convergence study. The random numbers are the same in every ranking, and ``probability.js`` of
+the report page computes the same numbers.
 """
 
 from __future__ import annotations
@@ -26,20 +27,21 @@ if TYPE_CHECKING:
 
 DRAWS = 2000
 LARGEST_NORMAL = 6.77
-"""No number of :func:`standard_normals` is larger: the square root of ``2 log(2**33)``."""
+"""Upper bound of the absolute numbers from :func:`standard_normals`: the square root of ``2 log(2**33)``."""
 SHARED_STREAM, SHARED_STREAMS = 1 << 19, 1 << 10
-"""Number of the first stream of random numbers for errors that machines share, and number of these per posterior."""
+"""Index of the first random stream for errors that machines share, and number of such streams per posterior."""
 EPOCHS_STREAM = 1 << 20
-"""Number of the first stream of random numbers for the epochs of a study; those of machine estimates start at 0."""
+"""Index of the first random stream for the numbers of epochs of a study; streams of machine estimates start at 0."""
 MAX_RATIO = 1000.0
-"""Largest ratio of an estimate to a bound of its interval that is used, as the lower bound may be 0."""
+"""Limit of the ratio between an estimate and a bound of its interval, because the lower bound may be 0."""
 
 
 @dataclass(frozen=True)
 class Chances:
-    """Probability of being best of each candidate, and the smallest set that contains the best one, at one epoch count.
+    """Probability that each candidate is the best one, at one epoch count.
 
-    ``regret`` is the expected amount by which each weighted measure of the choice exceeds that of the best candidate.
+    ``likely`` marks the smallest set of candidates that contains the best one with the confidence of the settings.
+    ``regret`` is the expected amount by which the recommended candidate exceeds the best one in each weighted measure.
     """
 
     chance: Floats
@@ -48,7 +50,7 @@ class Chances:
 
 
 def standard_normals(streams: Ints, draws: int = DRAWS) -> Floats:
-    """Standard normal random numbers: a row per number of a stream, always the same ones for the same stream."""
+    """Standard normal random numbers: a row for each index in ``streams``. Equal indices give equal numbers."""
     count = np.arange(draws, dtype=np.uint32)
     first = np.asarray(streams, dtype=np.uint32)[:, None] * np.uint32(2 * draws)
     radius, angle = (_uniforms(first + np.uint32(offset) + count) for offset in (0, draws))
@@ -56,7 +58,7 @@ def standard_normals(streams: Ints, draws: int = DRAWS) -> Floats:
 
 
 def _uniforms(counters: Any) -> Floats:
-    """Hash 32-bit counters to numbers between 0 and 1, both excluded."""
+    """Hash 32-bit counters to numbers between 0 and 1 (exclusive)."""
     x = (counters + np.uint32(1)) * np.uint32(0x9E3779B9)
     x ^= x >> np.uint32(16)
     x *= np.uint32(0x21F0AAAD)
@@ -99,9 +101,9 @@ def estimate_chances(
     """Chances of the feasible candidates ``order`` (best first) at one epoch count.
 
     ``times`` has a value per machine estimate: the time without interruptions at the expected number of epochs, with
-    the interval of its measurement only. ``epochs`` has a value per machine estimate; its bounds are those of the mean
-    number of epochs of a study. ``best`` contains the best value of each measure, ``estimated`` that of the first of
-    ``order``.
+    an interval for the timing error only. ``epochs`` has a value per machine estimate; its bounds are those of the mean
+    number of epochs of a study. ``best`` contains the best value of each measure, ``estimated`` the value of each
+    measure for the first candidate in ``order``.
     """
     chance, likely = np.zeros(len(candidates)), np.zeros(len(candidates), dtype=bool)
     if not len(order):
@@ -134,9 +136,9 @@ def estimate_chances(
 
 
 def _regret(chosen: Floats, best: Floats, value: float) -> float:
-    """Expected excess of ``chosen`` over ``best``, from the mean ratio, at the estimated ``value`` of the choice.
+    """Expected excess of ``chosen`` over ``best``, from the geometric mean of their ratio and the estimate ``value``.
 
-    The mean of the differences themselves may be dominated by a few extreme draws of a predicted time.
+    The mean of the differences is not used: a few extreme draws of a predicted time could dominate it.
     """
     if value <= 0 or np.any(best <= 0):
         return 0.0
@@ -144,7 +146,7 @@ def _regret(chosen: Floats, best: Floats, value: float) -> float:
 
 
 def _group_offers(candidates: Candidates, settings: Settings) -> Ints:
-    """A number per candidate, equal for offers of the same machine estimate that take and are billed the same time."""
+    """Group number of each candidate: offers of a machine estimate with the same time and billed time are a group."""
     group = candidates.machine_estimate.astype(np.intp)
     if settings.interruptions:
         group = 2 * group + candidates.is_spot
@@ -155,7 +157,7 @@ def _group_offers(candidates: Candidates, settings: Settings) -> Ints:
 
 
 def _first_of_each(group: Ints) -> tuple[Ints, Ints]:
-    """Positions of the first member of each group, in order; and for each member the index of its group there."""
+    """Indices of the first member of each group, ascending; and for each member the position of its group in them."""
     _, first, inverse = np.unique(group, return_index=True, return_inverse=True)
     order = np.argsort(first)
     place = np.empty(len(order), dtype=np.intp)
@@ -172,7 +174,7 @@ def _can_win(
     first: Ints,
     best: Mapping[str, float],
 ) -> Bools:
-    """Which candidates ``first`` are better than the leader in at least one possible draw."""
+    """Whether each candidate in ``first`` can be better than ``first[0]`` in at least one possible draw."""
     estimate = candidates.machine_estimate[first]
     below, above = log_deviations(times, settings.confidence)
     few, many = log_deviations(epochs, settings.confidence)
@@ -207,7 +209,7 @@ def _draw_measures(
 
 
 def _interrupt(rows: Candidates, settings: Settings, seconds: Floats) -> Floats:
-    """The expected time of spot candidates with interruptions; that of others is ``seconds``."""
+    """``seconds``, multiplied for spot candidates by the expected slow-down due to interruptions."""
     if settings.interruptions is None:
         return seconds
     return np.where(rows.is_spot[:, None], seconds * settings.interruptions.factor, seconds)
@@ -217,8 +219,9 @@ def _interrupt(rows: Candidates, settings: Settings, seconds: Floats) -> Floats:
 class SharedErrors:
     """Errors that predicted machine estimates share: a posterior of step times, as loadings on standard normals.
 
-    ``loadings`` has a row per group of machines with the same GPU. A machine adds an error of its own. ``radius`` turns
-    the normal draws into draws of Student's t distribution, scaled so that an interval has the normal quantile.
+    ``loadings`` has a row per group of machines with the same GPU; each machine also has an independent error.
+    ``radius`` turns normal draws into draws of Student's t distribution, scaled so that the bounds of an interval are
+    as many standard deviations away as in a normal distribution.
     """
 
     first_stream: int
@@ -227,7 +230,7 @@ class SharedErrors:
 
     @classmethod
     def of(cls, posterior: Posterior, number: int, confidence: float) -> SharedErrors:
-        """The errors of the posterior at position ``number`` of a ranking."""
+        """Shared errors of ``posterior``. ``number`` is its index in the ranking and selects its random streams."""
         values, vectors = np.linalg.eigh(posterior.shared_covariance)
         first = SHARED_STREAM + SHARED_STREAMS * number
         uniforms = _uniforms(np.uint32((first + SHARED_STREAMS - 1) * 2 * DRAWS) + np.arange(DRAWS, dtype=np.uint32))
@@ -238,14 +241,14 @@ class SharedErrors:
         return cls(first, np.round(loadings, 9), np.round(ratio / np.sqrt(square), 6))
 
     def draw(self) -> Floats:
-        """Draws of the error of each group, with a column per draw."""
+        """Random errors with a row per group and a column per draw."""
         streams = self.first_stream + np.arange(self.loadings.shape[1])
         return np.asarray(self.loadings @ standard_normals(streams))
 
 
 @dataclass(frozen=True)
 class ErrorModel:
-    """How the errors of machine estimates depend on each other.
+    """Joint distribution of the timing errors of machine estimates.
 
     The deviation of a machine estimate, in standard deviations, is ``radius (shared g + own z)``: ``g`` is the draw of
     its ``group`` in ``errors[source]``, and ``z`` is a standard normal of its own. For measured machine estimates
@@ -278,7 +281,7 @@ class ErrorModel:
         return cls(errors, source, group, shared, own)
 
     def draw(self, which: Ints) -> Floats:
-        """Deviations in standard deviations, with a row per machine estimate at the positions ``which``."""
+        """Random errors in standard deviations: a row per machine estimate with an index in ``which``."""
         drawn = standard_normals(which)
         for number, error in enumerate(self.errors):
             mine = np.flatnonzero(self.source[which] == number)
@@ -288,7 +291,7 @@ class ErrorModel:
         return drawn
 
     def bounds(self, which: Ints) -> tuple[Floats, Floats]:
-        """Deviations below and above which no draw of :meth:`draw` lies."""
+        """Lower and upper bounds of the random errors that :meth:`draw` returns."""
         low, high = np.full(len(which), -LARGEST_NORMAL), np.full(len(which), LARGEST_NORMAL)
         for number, error in enumerate(self.errors):
             mine = np.flatnonzero(self.source[which] == number)
@@ -300,7 +303,7 @@ class ErrorModel:
         return low, high
 
     def correlation(self) -> Floats:
-        """Correlation of the errors of all machine estimates."""
+        """Correlation matrix of the errors of all machine estimates."""
         found = np.eye(len(self.source))
         for number, error in enumerate(self.errors):
             mine = np.flatnonzero(self.source == number)
@@ -309,7 +312,7 @@ class ErrorModel:
         return found
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, from which the report page makes the same draws."""
+        """Values for JSON, with which the report page makes the same draws."""
         errors = [
             {"first_stream": e.first_stream, "loadings": e.loadings.tolist(), "radius": e.radius.tolist()}
             for e in self.errors

@@ -115,14 +115,15 @@ def rank(
     ``transfer`` (a :class:`~vmselect.Transfer`) adds time and cost of moving the data in and the model out.
     ``machines`` adds machines that were never probed: ``"all"`` (or ``"catalog"``) for all GPU machines of the catalog,
     or names of instance types. Their step times are predicted from the probes, from ``history`` (records of other
-    trainings on several GPUs) and from published figures of GPUs. ``provider``, ``gpu``, ``gpu_memory_gib`` (least
-    memory of a GPU) and ``max_usd_per_hour`` select among them. Machines that were never probed, and batch sizes that
-    were not, are excluded if the training does not fit into the memory of the GPU, as far as the profiles tell.
-    ``gpus`` and ``nodes`` add machines with these numbers of the probed GPUs, and these numbers of machines that were
-    probed on two nodes, for trainings that use all of them. With ``constant_batch="per_gpu"`` the batch size grows with
-    the number of GPUs; with ``"global"`` it stays, and smaller batch sizes per GPU must have been probed.
-    Forecasts and their outcomes in ``history`` also recalibrate times and intervals, unless ``recalibrate`` is False;
-    findings name every change.
+    trainings on several GPUs) and from published figures of GPUs. ``provider``, ``gpu``, ``gpu_memory_gib`` (minimum
+    memory of a GPU) and ``max_usd_per_hour`` select among them. If the profiles contain the GPU memory that the
+    training used, machines and batch sizes that were never probed are excluded if the training does not fit.
+    ``gpus`` adds machines with these numbers of GPUs of a probed model, and ``nodes`` adds these numbers of nodes of
+    machines that were probed on two nodes; the training is assumed to use all of them. With
+    ``constant_batch="per_gpu"`` the batch size grows with the number of GPUs. With ``"global"`` it stays the same, and
+    smaller batch sizes per GPU must have been probed.
+    Forecasts and their outcomes in ``history`` also correct times and intervals, unless ``recalibrate`` is False;
+    a finding reports each correction.
     ``enough_regret`` is the expected regret, relative to the objective, below which ``next_probe`` is None (default:
     2 % with a history, 5 % without).
     :func:`vmselect.rank_inference` ranks inference records.
@@ -243,12 +244,14 @@ def select(
     if not isinstance(study, ConvergenceStudy):
         raise ArgumentError(f"study is {show(study)}. Load a study with vmselect.ConvergenceStudy.load(folder).")
     if "epochs" in options:
-        raise ArgumentError("vmselect.select gets the epochs from the study. Remove epochs=, or call vmselect.rank.")
+        raise ArgumentError(
+            "vmselect.select takes the numbers of epochs from the study. Remove epochs=, or call vmselect.rank."
+        )
     return rank(profiles, epochs=study, catalog=catalog, objective=objective, minimum_metric=minimum_metric, **options)
 
 
 def _find_epochs(profiles: Sequence[Profile]) -> int:
-    """The number of epochs that all ``profiles`` have in common. Profiles that do not state it are ignored."""
+    """The number of epochs of all ``profiles``; profiles that do not state it are ignored. Raise if they differ."""
     counts = {epochs_of(profile) for profile in profiles if profile.setup.epochs is not None}
     if len(counts) == 1:
         return counts.pop()
@@ -260,7 +263,7 @@ def choose_profiles(profiles: Profile | Iterable[Profile], model: str | None, fi
     """Profiles of the model ``model`` and of the training ``fit`` of a program; None selects all."""
     records = [profiles] if isinstance(profiles, (Record, str, bytes)) else list_items(profiles)
     if any(isinstance(record, InferenceRecord) for record in records):
-        raise ArgumentError("Some of the records are of inference. Rank them with vmselect.rank_inference.")
+        raise ArgumentError("Some of the records are inference records. Rank them with vmselect.rank_inference.")
     given, model = read_records(records, Profile, error=RankingError), maybe(check_name, "model", model)
     named = [profile for profile in given if model is None or profile.model == model]
     if not named:

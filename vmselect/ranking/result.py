@@ -50,7 +50,7 @@ COSTS = ("study_seconds", "study_usd", "probe_seconds", "probe_usd", "exhaustive
 HORIZON = 1_000_000
 """Number of epochs up to which crossovers are searched, more than any training takes."""
 MAX_COMPUTED = 200_000
-"""Maximum number of values to compute one by one if runtimes are not linear in the number of epochs."""
+"""Maximum number of candidates times epoch counts to compute if runtimes are not linear in the number of epochs."""
 NO_INPUTS = Inputs()
 INADEQUATE = ("first_iteration", "second_iteration", "mean_2_10")
 
@@ -70,8 +70,9 @@ class Crossover:
 class Ranking:
     """Candidates in order of the objective, best first; made by :func:`vmselect.rank`.
 
-    With several epoch counts, ``rows`` starts with the rows of the deciding one; each epoch count has its own ranks.
-    With a convergence ``study``, the candidates are pairs of instance type and batch size.
+    With several epoch counts, each has its own ranks. The deciding epoch count (``decide_at``, by default the last)
+    determines ``best``, and ``rows`` starts with its rows. With a convergence ``study``, the candidates are pairs of
+    instance type and batch size.
 
     >>> import vmselect as vs
     >>> def line(name, start, epoch):
@@ -110,17 +111,17 @@ class Ranking:
 
     @property
     def deciding_column(self) -> int:
-        """Position of the deciding epoch count in ``settings.epochs``."""
+        """Index of the deciding epoch count in ``settings.epochs``; 0 if the epochs come from a study."""
         return self.settings.epochs.index(self.settings.decide_at) if self.settings.decide_at is not None else 0
 
     @property
     def _columns(self) -> list[int]:
-        """Positions of the epoch counts in ``settings.epochs``, that of the deciding epoch count first."""
+        """Indices of the epoch counts in ``settings.epochs``, starting with that of the deciding epoch count."""
         return sorted(range(len(self.assessment.order)), key=lambda column: column != self.deciding_column)
 
     @cached_property
     def positions(self) -> tuple[Ints, Ints]:
-        """Position of the candidate and of the epoch count of each row."""
+        """Index of the candidate and index of the epoch count of each row, as two arrays."""
         columns = self._columns
         rows = [self.assessment.order[column] for column in columns]
         return np.concatenate(rows), np.repeat(np.array(columns, dtype=np.intp), [len(part) for part in rows])
@@ -155,9 +156,9 @@ class Ranking:
 
     @property
     def likely_best(self) -> tuple[Row, ...]:
-        """The smallest set of rows that contains the best at the deciding epoch count with the stated confidence.
+        """The smallest set of rows that contains the truly best candidate with the confidence of the settings.
 
-        The most probable row is first. The recommended row is not always among them.
+        The rows are those of the deciding epoch count, the most probable first. The recommended row may be missing.
         """
         column = self.deciding_column
         order, chance = self.assessment.order[column], self.assessment.chance[:, column]
@@ -167,7 +168,7 @@ class Ranking:
 
     @property
     def expected_regret(self) -> dict[str, float]:
-        """Expected excess of the recommended candidate over the best one in each measure of the objective.
+        """Expected amount by which the recommended candidate exceeds the truly best one, by measure of the objective.
 
         Empty if no candidate is feasible.
         """
@@ -191,7 +192,7 @@ class Ranking:
 
     @property
     def scaling_verdict(self) -> str:
-        """Sentences on the number of GPUs of each model that is fastest, and cheapest; empty if there is only one."""
+        """Text with the fastest and the cheapest number of GPUs of each GPU model; empty if there is no choice."""
         return printable(describe_scaling(self.scaling))
 
     @property
@@ -202,7 +203,7 @@ class Ranking:
         return tuple(self.row(int(i), column) for i in front)
 
     def row(self, candidate: int, column: int) -> Row:
-        """Row of a candidate at an epoch count, both given by position."""
+        """Row of a candidate at an epoch count, both given by their index."""
         result, at = self.assessment, (candidate, column)
         one, who = self.candidates.of(candidate), self.candidates.identity(candidate)
         measures = self.measures_of(*at)
@@ -232,7 +233,7 @@ class Ranking:
         )
 
     def epochs_of(self, candidate: int, column: int) -> float:
-        """Epoch count of a candidate, as an int if it is a whole number."""
+        """Number of epochs of a candidate at the epoch count with the index ``column``; an int if it is whole."""
         epochs = float(self.assessment.epochs[self.candidates.machine_estimate[candidate], column])
         return int(epochs) if epochs.is_integer() else epochs
 
@@ -243,7 +244,7 @@ class Ranking:
 
     @cached_property
     def excluded(self) -> Sequence[Excluded]:
-        """All excluded candidates with reasons, those at the deciding epoch count first."""
+        """All excluded candidates with reasons, starting with those at the deciding epoch count."""
         return self._excluded(self._columns)
 
     @cached_property
@@ -281,7 +282,7 @@ class Ranking:
 
     @property
     def _in_market(self) -> Ints:
-        """Positions of the candidates in the chosen markets, including those that exceed a limit."""
+        """Indices of the candidates in the chosen markets, including those that exceed a limit."""
         return np.flatnonzero(self.assessment.limits[:, 0] != OTHER_MARKET)
 
     def count_reasons(self) -> Counter[str]:
@@ -291,7 +292,7 @@ class Ranking:
         return Counter(excluded.reason_code for excluded in self._out_at_all_epochs) + Counter(broken)
 
     def findings_of(self, candidate: int, column: int | None = None) -> tuple[Finding, ...]:
-        """Findings about a candidate; with an epoch count ``column``, also about limits that it may exceed."""
+        """Findings about a candidate; with ``column`` (index of an epoch count), also about limits it may exceed."""
         found = candidate_findings(self.candidates, candidate, self.settings)
         if column is None:
             return found
@@ -336,7 +337,7 @@ class Ranking:
 
     @property
     def verdict(self) -> str:
-        """The verdict as text: the machine to rent, its time and cost, and ties."""
+        """Text with the machine to rent, its time and cost, and the candidates that may be as good."""
         return text.verdict(self)
 
     def __str__(self) -> str:
@@ -347,12 +348,12 @@ class Ranking:
 
     @property
     def study(self) -> ConvergenceStudy | None:
-        """The convergence study from which the epochs come; None if there is none."""
+        """The convergence study from which the numbers of epochs come; None if there is none."""
         return self.studied.study if self.studied else None
 
     @property
     def demands(self) -> dict[str, float]:
-        """Demanded final value of each metric, by name."""
+        """Demanded final value of each metric (``minimum_metric``), by name of the metric."""
         return dict(self.studied.demands) if self.studied else {}
 
     @property
@@ -362,7 +363,7 @@ class Ranking:
         return tuple(sorted(size for size in sizes if size is not None))
 
     def metric(self, batch_size: int | None) -> float | None:
-        """Final value of the monitored metric at ``batch_size``; None if no study has it."""
+        """Final value of the monitored metric at ``batch_size`` in the study; None if it is not known."""
         return self.studied.metric(batch_size) if self.studied else None
 
     def to_frame(self) -> pd.DataFrame:
@@ -399,10 +400,10 @@ class Ranking:
         return frame.astype({"epochs": int}) if whole else frame
 
     def payload(self, *, rows: bool = True, which: Sequence[int] | None = None) -> dict[str, Any]:
-        """The ranking as plain values for JSON, sufficient to rank again; see docs/reference/ranking.md.
+        """The ranking as plain values for JSON, with all data to rank again; see docs/reference/ranking.md.
 
-        With ``rows=False``, rows and candidates excluded by the settings are omitted. ``which`` are the positions of
-        the candidates to include, by default all.
+        With ``rows=False``, rows and candidates excluded by the settings are omitted. ``which`` are the indices of the
+        candidates to include, by default all.
         """
         findings: dict[Finding, int] = {}
 
@@ -460,12 +461,12 @@ class Ranking:
         return plain
 
     def to_json(self, *, rows: bool = True, indent: int | None = None) -> str:
-        """The payload as JSON text; ``rows`` as in :meth:`payload`."""
+        """The result of :meth:`payload` as JSON text."""
         plain = self.payload(rows=check_flag("rows", rows))
         return json.dumps(plain, indent=check_indent(indent), ensure_ascii=False, allow_nan=False)
 
     def rerank(self, **changes: Any) -> Ranking:
-        """Rank the same candidates with another ``epochs``, ``objective``, ``market``, limit or other argument."""
+        """Rank the same candidates with changed arguments of :func:`vmselect.rank`, such as ``epochs=``."""
         return self._changed(self.settings.changed(**changes), self._findings)
 
     def with_findings(self, findings: Sequence[Finding]) -> Ranking:
@@ -479,10 +480,10 @@ class Ranking:
         )  # fmt: skip
 
     def keep(self, folder: str | os.PathLike[str], *, top: int = _defaults.KEPT) -> list[Place]:
-        """Save what the ranking predicts as forecasts in ``folder``; return the paths of the files.
+        """Save the predictions of the ranking as forecast records in ``folder``; return the paths of the files.
 
-        There is a file for each machine and batch size, with its best offer at the deciding epoch count, and for at
-        most ``top`` of them. :func:`vmselect.score` compares them with the real trainings.
+        Each file contains the best offer of one machine and batch size at the deciding epoch count. At most ``top``
+        files are written, best first. :func:`vmselect.score` compares them with the real trainings.
 
         >>> import tempfile
         >>> import vmselect as vs
@@ -498,7 +499,7 @@ class Ranking:
         return save_forecasts(make_forecasts(self, top), folder)
 
     def relative(self, objective: str = "cost") -> pd.DataFrame:
-        """``objective`` of each candidate (row) at each epoch count (column), divided by the minimum of the column."""
+        """Time or cost of each candidate (row) at each epoch count (column), divided by the minimum of the column."""
         values = np.where(self.assessment.limits == FEASIBLE, self._values(objective), np.nan)
         order = np.lexsort((np.arange(len(values)), values[:, self.deciding_column]))
         shown = order[np.isfinite(values[order]).any(axis=1)]
@@ -507,7 +508,11 @@ class Ranking:
         return table / table.min()
 
     def strategies(self, objective: str = "time") -> pd.DataFrame:
-        """Relative ``objective`` by the estimate, and by single iterations (first, second, mean of 2 to 10) instead."""
+        """Time or cost of each candidate relative to the best one, by the estimate and by single steps.
+
+        The columns of single steps (first step, second step, mean of steps 2 to 10) show how far such shortcuts are
+        from the estimate of the whole training.
+        """
         check_choice("objective", objective, ("cost", "time"))
         wanted = np.flatnonzero(self.assessment.limits[:, self.deciding_column] == FEASIBLE)
         prices = self.candidates.usd_per_hour[wanted] if objective == "cost" else np.ones(len(wanted))
@@ -554,7 +559,7 @@ class Ranking:
         return tuple(changes)
 
     def settled_from(self, objective: str = "cost", *, up_to: int = HORIZON) -> int:
-        """Epoch count from which the order of all candidates no longer changes, up to ``up_to``."""
+        """Number of epochs from which the order of all candidates no longer changes, up to ``up_to`` epochs."""
         # Two lines cross at most once, so once the final order is reached it stays: bisection finds that point.
         wanted, early = self._search_range(up_to)
 
@@ -573,10 +578,10 @@ class Ranking:
         return high
 
     def against(self, watched: Profile | Iterable[Profile]) -> Accuracy:
-        """Compare the estimates with the real times of ``watched`` trainings of the same machines and batch sizes.
+        """Compare the estimates with the real times of complete trainings of the same machines and batch sizes.
 
-        Watched trainings are profiles with a total time: from a probe with ``stop=False``, or from
-        :meth:`Profile.from_times` with ``total_seconds``. The estimate is that for the epochs of the watched training.
+        ``watched`` are profiles with a total time: from a probe with ``stop=False``, or from
+        :meth:`Profile.from_times` with ``total_seconds``. Each is compared with the estimate for its number of epochs.
 
         >>> import vmselect as vs
         >>> def profile(name, **times):
@@ -621,10 +626,10 @@ class Ranking:
         return measure(self.candidates, self.settings, work)[name].value
 
     def _search_range(self, up_to: int) -> tuple[Ints, Ints]:
-        """Positions of the candidates feasible at the deciding epoch count, and the counts to compute one by one.
+        """Indices of the candidates feasible at the deciding epoch count, and the epoch counts to compute one by one.
 
-        If all runtimes and bills are linear, the first epoch count is enough. Validation every few epochs and rounded
-        bills make steps, so that the best candidate may change several times.
+        If all times and costs are linear in the number of epochs, this is only 1. Validation every few epochs and
+        rounded bills make steps, so that the best candidate may change several times.
         """
         if not self.settings.epochs:
             raise RankingError(
@@ -640,7 +645,7 @@ class Ranking:
         return wanted, np.arange(1, min(up_to, max(1, MAX_COMPUTED // max(1, len(wanted)))) + 1)
 
     def _index(self, which: Ints) -> pd.Index:
-        """Index of the candidates ``which``: instance types and, if these are not unique, other columns."""
+        """Row index of a table of the candidates ``which``: instance types and, if not unique, other columns."""
         levels: dict[str, Any] = {
             name: self.candidates.per_machine_estimate(attrgetter(name))[which]
             for name in ("instance_type", "batch_size")
@@ -653,9 +658,9 @@ class Ranking:
         return pd.MultiIndex.from_arrays(list(kept.values()), names=list(kept))
 
     def selection_cost(self) -> selection_cost.SelectionCost:
-        """Cost of probes and study compared with the cost of training all candidates completely.
+        """Cost of the probes (and of the study) compared with the cost of training all candidates completely.
 
-        With a study, this is a :class:`MethodologyCost`, in which pairs below the minimum metric count too.
+        With a study, this is a :class:`MethodologyCost`, which includes candidates below the minimum metric.
         """
         return selection_cost.selection_cost(self)
 

@@ -1,4 +1,4 @@
-"""Rows of a ranking and excluded candidates. They are made when they are read, as there may be a million of them."""
+"""Rows of a ranking and excluded candidates. There may be a million, so each is made only when it is read."""
 
 from __future__ import annotations
 
@@ -47,10 +47,10 @@ class Row:
     cost_high: float
     score: float
     chance: float
-    """Probability of being the best feasible candidate at the objective. Those of all candidates sum to 1."""
+    """Probability that this feasible candidate has the best objective. The probabilities of all candidates sum to 1."""
     tied_with_best: bool
-    """Whether the row is in the smallest set that contains the best candidate at the confidence of the ranking, or is
-    the recommended one."""
+    """Whether the row is recommended, or is in the smallest set of rows that contains the best candidate with the
+    confidence of the ranking."""
     pareto: bool
     gpu_model: str | None
     gpu_count: float | None
@@ -69,11 +69,11 @@ class Row:
     measures: Mapping[str, Interval[float]]
     """Intervals of all measures by name, including ``time`` and ``cost``."""
     limit_chances: Mapping[str, float]
-    """Probability of keeping each limit that is set, by name of the measure: ``time`` for the deadline, ``cost``."""
+    """Probability of staying within the deadline (key ``time``) and the budget (key ``cost``), if these are set."""
 
     @property
     def bound(self) -> str:
-        """Text with the largest speed-up that a faster GPU can give, if steps wait for their data; else empty."""
+        """Text with the largest speed-up that a faster GPU can give, if steps wait for input data; else empty."""
         return next((bound for finding in self.findings if (bound := getattr(finding, "bound", ""))), "")
 
     def __str__(self) -> str:

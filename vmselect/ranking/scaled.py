@@ -1,4 +1,4 @@
-"""Several GPUs and nodes, predicted from probes on fewer: what is asked for, refused, assumed and gained."""
+"""Predictions for several GPUs and nodes from probes on fewer: arguments, refusals, findings and speed-ups."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Scale:
 
     @classmethod
     def read(cls, gpus: Any, nodes: Any, constant_batch: Any) -> Scale | None:
-        """Check the arguments of :func:`vmselect.rank`; returns None if nothing is scaled."""
+        """Check these arguments of :func:`vmselect.rank`; returns None if both ``gpus`` and ``nodes`` are None."""
         check_choice("constant_batch", constant_batch, choices=("per_gpu", "global"))
         if gpus is None and nodes is None:
             if constant_batch != "per_gpu":
@@ -63,7 +63,7 @@ def size_per_gpu(profile: Profile, types: MachineTypes) -> float:
 
 @dataclass(frozen=True)
 class Scaler:
-    """Turns the predicted one-GPU estimate of a machine into one of its ``gpus`` GPUs."""
+    """Turns the prediction for one GPU of a machine into a prediction for ``gpus`` GPUs."""
 
     gpus: int
     records: GpuRecords
@@ -72,7 +72,7 @@ class Scaler:
     """Whether the batch size grows with the number of GPUs."""
 
     def refuse(self, machine: Machine) -> Refusal | None:
-        """Why the number of GPUs of ``machine`` is not predicted."""
+        """Refusal if ``machine`` has more GPUs than can be predicted; else None."""
         if machine.gpu_count <= MAX_GPUS:
             return None
         what = f"{machine.instance_type} has {machine.gpu_count:g} GPUs, and more than {MAX_GPUS} cannot be predicted"
@@ -81,21 +81,24 @@ class Scaler:
     def scale(
         self, prediction: Prediction, profile: Profile, size: float, seconds: float
     ) -> tuple[Prediction, Interval[float]]:
-        """The prediction with the uncertainty of the number of GPUs, and step time relative to ``seconds`` on one."""
+        """``prediction`` with the uncertainty of scaling added, and step time on ``gpus`` GPUs relative to one GPU.
+
+        ``seconds`` is the step time on one GPU at the batch size ``size``.
+        """
         work = self.records.find(profile, prediction.machine.gpu_model, size, seconds)
         ratio = Scaling(self.records.works).predict(work, self.gpus, confidence=self.confidence)
         sd = math.log(ratio.high / ratio.low) / 2 / NormalDist().inv_cdf(0.5 + self.confidence / 2)
         return replace(prediction, gpus=self.gpus, own_variance=sd**2), ratio
 
     def findings(self, one: MachineEstimate, ratio: Interval[float], base: MachineEstimate) -> list[Finding]:
-        """What was assumed: the efficiency, and the number of epochs if the batch size grows."""
+        """Findings with the assumed efficiency and, if the batch size grows, the assumed number of epochs."""
         low, high = (format_chance(min(1.0, 1 / side)) for side in (ratio.high, ratio.low))
         found = [
             Finding(
                 "gpus-predicted",
                 f"{one.title} is predicted to train on {self.gpus} GPUs with an efficiency of "
                 f"{format_chance(min(1.0, 1 / ratio.value))} ({low} to {high}).",
-                f"Probe {one.instance_type}, or a machine with two such GPUs, to narrow it.",
+                f"Probe {one.instance_type}, or a machine with two such GPUs, to narrow this interval.",
                 "info",
             )
         ]
@@ -103,7 +106,7 @@ class Scaler:
 
 
 def epochs_findings(one: MachineEstimate, base: MachineEstimate) -> list[Finding]:
-    """A warning if the number of epochs is that of another batch size."""
+    """Warning that the number of epochs of another batch size is used; empty if a convergence study gives it."""
     if one.epochs is not None:
         return []
     message = (
@@ -115,7 +118,7 @@ def epochs_findings(one: MachineEstimate, base: MachineEstimate) -> list[Finding
 
 
 def scale_nodes(two: MachineEstimate, nodes: int, confidence: float) -> tuple[MachineEstimate, Interval[float]]:
-    """The machine estimate ``two``, of two nodes, renamed to ``nodes`` nodes; and the change of its total step time."""
+    """The machine estimate ``two`` (of two nodes) as one of ``nodes`` nodes; and the ratio of the total step times."""
     size = two.batch_size * nodes // 2 if two.batch_size else None
     factors = {**two.factors, "nodes": nodes, **({"batch_size": size} if size else {})}
     one = replace(two, factors=factors, basis="predicted")
@@ -124,7 +127,7 @@ def scale_nodes(two: MachineEstimate, nodes: int, confidence: float) -> tuple[Ma
 
 
 def refuse_nodes(name: str, nodes: int) -> Refusal:
-    """Why ``nodes`` nodes of a machine are not predicted."""
+    """Refusal to predict ``nodes`` nodes of the instance type ``name``, with the reason."""
     if nodes > MAX_NODES:
         what = f"more than {MAX_NODES} nodes cannot be predicted"
         return Refusal(TOO_MANY_NODES, f"{what}; probe {nodes} x {name} itself")

@@ -1,4 +1,4 @@
-"""Cost of selection: probes and study, compared with the cost of running all candidates completely."""
+"""Cost of selection: cost of probes and study, compared with the cost of training all candidates completely."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class SelectionCost:
-    """Cost of the probes, and exhaustive cost: that of the whole training on every measured machine."""
+    """Cost of the probes, and exhaustive cost: the cost of the whole training on every measured machine."""
 
     probe_seconds: float
     probe_usd: float
     exhaustive_seconds: float
     exhaustive_usd: float
     without_times: tuple[str, ...] = ()
-    """Titles of machines and runs that are in no sum because their price or time is not known."""
+    """Titles of machines and runs that the sums do not include because their price or time is not known."""
 
     @property
     def total_usd(self) -> float:
@@ -42,7 +42,10 @@ class SelectionCost:
 
 @dataclass(frozen=True, kw_only=True)
 class MethodologyCost(SelectionCost):
-    """Cost of the study's runs and of the probes, and exhaustive cost: that of training all pairs completely."""
+    """Cost of the study's runs and of the probes, and exhaustive cost: the cost of training all pairs completely.
+
+    A pair is an instance type with a batch size.
+    """
 
     study_seconds: float
     study_usd: float
@@ -54,14 +57,14 @@ class MethodologyCost(SelectionCost):
 
 
 Spent = tuple[str, float | None, float | None]
-"""Title of a machine or run, its time in seconds and its price per hour; None if not known."""
+"""Title of a machine or run, its time in seconds and its price in USD per hour; None if not known."""
 
 
 def selection_cost(ranking: Ranking) -> SelectionCost:
-    """Cost of selection of a ranking. Each machine estimate counts at the lowest price at which it is ranked.
+    """Cost of selection of a ranking, with the lowest ranked price of each machine estimate.
 
-    The exhaustive cost counts each machine estimate as often as it was measured; with a study, each pair as often as
-    the study has runs at its batch size.
+    The exhaustive cost includes each machine estimate as many times as it was measured; with a study, each pair of
+    instance type and batch size as many times as the study has runs at that batch size.
     """
     prices, studied = _cheapest(ranking), ranking.studied
 
@@ -113,7 +116,7 @@ def _name_unknown(spent: Iterable[Spent]) -> tuple[str, ...]:
 
 
 def _cheapest(ranking: Ranking) -> dict[Any, float]:
-    """Lowest price per hour of each machine in the chosen markets."""
+    """Lowest price in USD per hour of each machine (by machine key) in the chosen markets."""
     candidates = ranking.candidates
     cheapest = np.full(len(candidates.machine_estimates), np.inf)
     sold = ranking.assessment.limits[:, ranking.deciding_column] != OTHER_MARKET
@@ -126,6 +129,6 @@ def _cheapest(ranking: Ranking) -> dict[Any, float]:
 
 
 def _offered(catalog: Catalog | None, instance_type: str | None) -> float | None:
-    """Lowest price per hour of ``instance_type`` in the catalog; None if it has none."""
+    """Lowest price in USD per hour of ``instance_type`` in the catalog; None if it has no price."""
     offers = catalog.offers(instance_type=instance_type) if catalog is not None and instance_type else ()
     return float(offers["usd_per_hour"].min()) if len(offers) else None  # type: ignore[call-overload]

@@ -79,7 +79,9 @@ def gather_services(records: Sequence[InferenceRecord]) -> tuple[list[Service], 
             reason = "the record does not name its instance type; probe with instance_type="
             excluded.append(Excluded(record.title, "unknown_instance_type", reason))
         elif not record.calls.total or not record.calls.service_seconds:
-            excluded.append(Excluded(record.title, "no_calls", "no call was measured after the warm-up; probe more"))
+            excluded.append(
+                Excluded(record.title, "no_calls", "no call was measured after the warm-up; probe more calls")
+            )
         else:
             where = (record.instance_type, record.provider or "", record.region or "")
             groups[*where, record.batch_size or 1, record.setup.clients].append(record)
@@ -97,7 +99,10 @@ def gather_services(records: Sequence[InferenceRecord]) -> tuple[list[Service], 
 
 
 def _mean_capacity(group: Sequence[InferenceRecord]) -> Interval[float]:
-    """Mean capacity of an instance, plus or minus two standard errors over repetitions or requests of one record."""
+    """Mean capacity of an instance in items per second, with an interval of two standard errors on each side.
+
+    The standard error is that over repetitions or, if there is one record, over its requests.
+    """
     rates = []
     for record in sorted(group, key=lambda record: record.id):
         # A machine that was always busy shows its capacity; that of others is derived from their service times.
@@ -113,7 +118,7 @@ def _mean_capacity(group: Sequence[InferenceRecord]) -> Interval[float]:
 
 
 def simulate_latencies(service_seconds: Sequence[float], calls_per_second: float, *, clients: int = 1) -> list[float]:
-    """Simulated latencies of requests that arrive at random at this rate; ``clients`` requests are served at a time."""
+    """Simulated latencies of requests that arrive at random; at most ``clients`` requests are served at a time."""
     gaps, order = _draws(len(service_seconds))
     services = np.asarray(sorted(service_seconds), dtype=float)[order]
     arrivals = np.cumsum(gaps) / calls_per_second
@@ -133,7 +138,7 @@ def simulate_latencies(service_seconds: Sequence[float], calls_per_second: float
 
 @lru_cache(maxsize=64)
 def _draws(count: int) -> tuple[Any, Any]:
-    """Random gaps between requests, of mean 1, and the index of each request's service time; equal at all rates."""
+    """Random gaps between requests (mean 1) and the index of each request's service time; the same at all rates."""
     random = np.random.default_rng(0)
     gaps = random.exponential(size=SIMULATED_CALLS)
     order = np.arange(SIMULATED_CALLS) % count
@@ -145,9 +150,10 @@ def _draws(count: int) -> tuple[Any, Any]:
 class ServingRow:
     """A machine at one price under one load. ``latency_seconds`` is the chosen percentile of latency at that load.
 
-    ``usd_per_million_items`` is what the rented instances cost while they answer a million items at that load; the
-    interval contains the numbers of instances at the bounds of the capacity. Without a load, it is the cost on machines
-    that are always busy, the latency is that measured with all clients busy, and ``instances`` is the minimum number.
+    ``usd_per_million_items`` is the cost of the rented instances while they answer a million items at that load; its
+    interval comes from the numbers of instances at the bounds of the capacity. Without a load, it is the cost on
+    machines that are always busy, the latency is the one measured with all clients busy, and ``instances`` is the
+    minimum number.
     """
 
     rank: int
@@ -182,7 +188,7 @@ class ServingRow:
         return self.instance_type, self.provider, self.region, self.market, self.batch_size, self.clients
 
     def cost_usd(self, items: float) -> Interval[float]:
-        """Cost of answering ``items`` at the load (on machines that are always busy, without one), in USD."""
+        """Cost in USD of answering ``items`` items at the load; without a load, on machines that are always busy."""
         millions = check_number("items", items, least=0) / 1e6
         per_million = (self.usd_per_million_items, self.usd_per_million_low, self.usd_per_million_high)
         return Interval(*(usd * millions for usd in per_million))
@@ -218,7 +224,7 @@ class ServingRanking:
 
     @property
     def verdict(self) -> str:
-        """The verdict as text: the machines to rent, their cost and latency."""
+        """Text with the machines to rent, their cost and latency."""
         best = self.best
         many = f"{best.instances} x " if best.instances > 1 else ""
         load = f" for {best.load:,.4g} items/s" if best.load is not None else ""
@@ -307,7 +313,9 @@ def rank_inference(
     chosen = read_records(records, InferenceRecord, error=RankingError)
     models = sorted({record.model for record in chosen if record.model})
     if len(models) > 1:
-        raise RankingError(f"The records are of different models ({', '.join(models[:4])}). Rank each separately.")
+        raise RankingError(
+            f"The records are of different models ({', '.join(models[:4])}). Rank the records of each model separately."
+        )
     loads = several(check_number, "load", load, above=0, most=1e12) if load is not None else (None,)
     limit = maybe(check_number, "latency_limit_seconds", latency_limit_seconds, above=0)
     share = check_number("percentile", percentile, above=0, most=100)
@@ -360,7 +368,7 @@ def _price(
 
 
 Need: TypeAlias = tuple[Interval[int], float]
-"""Number of instances with its bounds, and their latency."""
+"""Number of instances with its bounds, and their latency in seconds."""
 
 
 def _make_row(service: Service, offer: Any, load: float | None, count: Interval[int], latency: float) -> ServingRow:
@@ -377,7 +385,7 @@ def _make_row(service: Service, offer: Any, load: float | None, count: Interval[
     if load is not None and load >= count.high * capacity.low:
         most = f"{count.high} instance{'s' * (count.high > 1)}"
         message = (
-            f"{service.title}: at the lower bound of the capacity, {most}, the most allowed, cannot serve the load."
+            f"{service.title}: {most} (the maximum) cannot serve the load if the capacity is at its lower bound."
         )
         remedy = "Allow more instances with instances=, or measure more calls to narrow the interval."
         findings.append(Finding("may-exceed-capacity", message, remedy))
@@ -404,7 +412,7 @@ def _make_row(service: Service, offer: Any, load: float | None, count: Interval[
 def _count_with_bounds(
     service: Service, load: float | None, limit: float | None, percentile: float, bounds: tuple[int, int]
 ) -> Need | Excluded:
-    """Number of instances that the load needs at the capacity and at its bounds, and their latency; or why none."""
+    """Number of instances for the load, with bounds from those of the capacity, and their latency; or an exclusion."""
     need = _count_instances(service, load, limit, percentile, bounds)
     if isinstance(need, Excluded) or load is None:
         return need if isinstance(need, Excluded) else (Interval(need[0], need[0], need[0]), need[1])
@@ -427,7 +435,7 @@ def _count_with_bounds(
 def _count_instances(
     service: Service, load: float | None, limit: float | None, percentile: float, bounds: tuple[int, int]
 ) -> tuple[int, float] | Excluded:
-    """Minimum number of instances that can serve the load, and their latency; or why no allowed number suffices."""
+    """Minimum number of instances that can serve the load, and their latency; or an exclusion if there is none."""
     (fewest, most), capacity = bounds, service.items_per_second.value
     what = f"its {percentile:g}th percentile of latency"
     if load is None:

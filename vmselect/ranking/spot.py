@@ -5,7 +5,7 @@ last checkpoint (half a checkpoint interval on average) and takes a restart, bot
 
     expected time = work / (1 - (checkpoint / 2 + restart) / mean uptime)
 
-The time until a new machine is available is unknown. It is in neither time nor cost.
+The time until a new machine is available is unknown, so neither time nor cost includes it.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Interruptions:
 
     @property
     def lost_seconds(self) -> float:
-        """Mean paid time lost by an interruption: repeated work and the restart."""
+        """Mean paid seconds that an interruption costs: repeated work and the restart."""
         return 60.0 * (self.checkpoint_minutes / 2 + self.restart_minutes)
 
     @property
@@ -69,8 +69,8 @@ class Interruptions:
     def stretch(self, work: Interval[Floats], *, confidence: float) -> Interval[Floats]:
         """Expected time with interruptions and its interval; ``work`` is the time without interruptions.
 
-        The interval covers Poisson numbers of interruptions with probability ``confidence``, and the standard deviation
-        of their total loss. Its lower bound is at least that of ``work``.
+        The number of interruptions has a Poisson distribution; the interval contains it with probability ``confidence``
+        and includes the standard deviation of the time lost. Its lower bound is at least that of ``work``.
         """
         tail = (1 - confidence) / 2
         give_or_take = float(ndtri(0.5 + confidence / 2)) * self.loss_deviation_seconds
@@ -84,8 +84,8 @@ class Interruptions:
     def chance_within(self, work: Interval[float], limit: float, *, confidence: float) -> float:
         """Probability that a training with interruptions ends within ``limit`` seconds.
 
-        ``work`` is the time without interruptions, normal on either side of its value. The number of interruptions is
-        a Poisson number; the loss of several is taken as normal too.
+        ``work`` is the time without interruptions, with a normal distribution on either side of its value. The number
+        of interruptions has a Poisson distribution, and the time that they cost a normal one.
         """
         deviations = float(ndtri(0.5 + confidence / 2))
         mean = work.value * self.factor / self.uptime_seconds
@@ -99,11 +99,11 @@ class Interruptions:
 
     @property
     def loss_deviation_seconds(self) -> float:
-        """Standard deviation of the time lost by an interruption, uniform between 0 and a checkpoint interval."""
+        """Standard deviation of the work lost by an interruption, which is uniform from 0 to a checkpoint interval."""
         return 60.0 * self.checkpoint_minutes / math.sqrt(12)
 
     def to_dict(self, *, confidence: float) -> dict[str, float]:
-        """Plain numbers for JSON, from which the report page computes the same times."""
+        """Numbers for JSON, with which the report page computes the same times."""
         return {
             "interruptions_per_second": 1 / self.uptime_seconds,
             "lost_seconds": self.lost_seconds,

@@ -1,4 +1,4 @@
-"""Verdict and table of a ranking as text. ``verdict_text.js`` of the page writes the same verdict, as a test checks."""
+"""Verdict and table of a ranking as text. ``verdict_text.js`` of the report page writes the same verdict (tested)."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 SHOWN = 3
 NEARLY_AS_GOOD, MUCH_LESS = 1.1, 0.8
-"""A candidate is an alternative if its score is at most 10 % worse and another measure at least 20 % lower. Chosen by
-judgement."""
+"""Limits for an alternative: its score is at most 10 % worse than that of the choice, and a measure that is not in the
+objective is at least 20 % lower. Chosen by judgement."""
 
 
 def _never_probed(ranking: Ranking) -> str:
@@ -54,7 +54,7 @@ def _brief(ranking: Ranking, candidate: int) -> str:
 
 
 def _alternative(ranking: Ranking, order: Sequence[int]) -> str:
-    """Sentence on the candidate that is nearly as good as the choice and much better in a measure without weight."""
+    """Sentence on a candidate that is nearly as good as the choice, and much better in a measure that has no weight."""
     column = ranking.deciding_column
     for name in (name for name, weight in ranking.settings.objective.items() if not weight):
         near = [i for i in order[1:] if ranking.assessment.score[i, column] <= NEARLY_AS_GOOD]
@@ -87,7 +87,7 @@ def as_text(ranking: Ranking, *, shown: int = 10) -> str:
 
 
 def marks(row: Row) -> str:
-    """Last cell of a row: ``pareto``, ``never probed``, and the bound of a faster GPU."""
+    """Text of the last cell of a row: ``pareto``, ``never probed``, and the largest speed-up by a faster GPU."""
     never = "never probed" if row.basis == "predicted" else ""
     return ", ".join(filter(None, ("pareto" if row.pareto else "", never, row.bound)))
 

@@ -20,7 +20,7 @@ SPREAD = 0.2
 
 @dataclass(frozen=True, kw_only=True)
 class Transfer:
-    """Data to move to and from each machine, with their speed from transfer records or in seconds per megabyte.
+    """Data to move to and from each machine; the speed comes from transfer records or from seconds per megabyte.
 
     Args:
         data_gb: gigabytes to move from a store to the machine.
@@ -60,13 +60,18 @@ class Transfer:
             missing = [name.replace("_", " ") for name, taken in found.items() if taken is None]
             if missing:
                 reason = f"no transfer record of {one.instance_type} contains the time of {' and '.join(missing)}"
-                excluded.append(Excluded(one.title, "no_transfer", f"{reason}; run vmselect.probe_transfer there"))
+                excluded.append(
+                    Excluded(one.title, "no_transfer", f"{reason}; run vmselect.probe_transfer on this machine")
+                )
             else:
                 charged.append(self._add(one, {name: taken for name, taken in found.items() if taken}, mine))
         return charged, excluded
 
     def _seconds(self, size_gb: float, records: Sequence[TransferRecord], way: str) -> tuple[float, float] | None:
-        """Seconds to move ``size_gb`` in the direction ``way``, and half-width; None if the speed is not known."""
+        """Seconds to move ``size_gb`` gigabytes, and their half-width; None if the speed is not known.
+
+        ``way`` is ``download`` or ``upload``.
+        """
         if not size_gb:
             return 0.0, 0.0
         name = f"{way}_seconds_per_mb"

@@ -67,9 +67,9 @@ function safeAlternative(candidates, settings) {
 function spotDeadlineParts(row, candidates, settings) {
   const chance = settings.interruptions
     ? `The probability that this spot machine meets the deadline is ${formatChance(row.limit_chances.time)}.`
-    : "How probable it is that this spot machine meets the deadline is unknown without an interruption rate.";
+    : "The probability that this spot machine meets the deadline is unknown without an interruption rate.";
   const safe = safeAlternative(candidates, settings);
-  if (!safe) return [chance, " No machine outside the spot market certainly meets it: save checkpoints more often, or allow more time."];
+  if (!safe) return [chance, " No machine outside the spot market is sure to meet the deadline: save checkpoints more often, or allow more time."];
   const ends = `: it ends within ${formatSeconds(safe.seconds_high)} for at most ${formatUsd(safe.cost_high)}.`;
   return [`${chance} A safe alternative is `, { name: safe.candidate.title }, ends];
 }
