@@ -1,4 +1,4 @@
-"""Estimates the time of a whole training from a profile, with an interval. Imports no framework."""
+"""Estimates of the time of a whole training from a profile, with an interval. Imports no deep-learning framework."""
 
 from vmselect.estimation import equations as equations
 from vmselect.estimation.methods import METHODS as METHODS

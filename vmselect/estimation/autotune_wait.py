@@ -28,38 +28,38 @@ FIRST_PERIOD, MAX_PERIOD = 0.01, 60.0
 """Shortest and longest time in seconds between two wake-ups, which doubles each time (TensorFlow 2.21)."""
 
 MAX_SHARE, EXPONENT, MIN_SHARE = 0.9, 0.65, 0.02
-"""Share of epochs with a wait if no CPU core is ever free (maximum) and if one always is (minimum). Between them, the
-share grows with a power of the share of time without a free core. Chosen by likelihood on trainings whose steps sleep
-and on four models that keep the CPU busy, on one and two cores, idle and loaded (``tests/benchmarks/waiting.py``
+"""Share of epochs with a wait if no CPU core is ever free (maximum) and if a core is always free (minimum). In between,
+the share is a power of the share of time without a free core. Fitted by maximum likelihood on trainings whose steps
+sleep and on four models that keep the CPU busy, on one and two cores, idle and loaded (``tests/benchmarks/waiting.py``
 without ``--check``)."""
 
 PRIOR_WEIGHT = 2.0
-"""Weight of this prior share: the number of observed epochs that it counts as."""
+"""Weight of the expected share of epochs with a wait, as a number of observed epochs."""
 
 CUT_WEIGHT = 2.0
-"""Weight of a wait after an epoch that a probe ended early. Waits are rare there, so their absence has no weight."""
+"""Weight of a wait after an epoch that a probe ended early. Such waits are rare, so their absence has no weight."""
 
 MIN_SECONDS = 0.06
-"""Shorter waits cannot be distinguished from other work between epochs, which took up to half of this time."""
+"""Seconds below which a wait cannot be distinguished from other work between epochs, which took up to half as long."""
 
 LENGTH_SPREAD = 0.1
 """Relative error of the predicted length of an epoch, which determines the next wake-up. Measured on 27 trainings
 (``tests/benchmarks/accuracy.py --parts cross-run``)."""
 
 MAX_PIPELINES, NEXT_SHARE = 3, 0.5
-"""The largest observed number of pipelines of a distributed dataset that waited one after the other, with two and four
-devices; and the expected probability that after the wait of one pipeline the next one waits too, before such waits
-were observed. Chosen on trainings with two devices."""
+"""Largest number of pipelines of a distributed dataset that were observed to wait one after the other, with two and
+four devices; and the prior probability that after the wait of one pipeline the next pipeline waits too. Chosen on
+trainings with two devices."""
 
 UNKNOWN_SECONDS = 3600.0
-"""Assumed lifetime of a pipeline if the number of epochs is unknown: long enough for a wake-up each minute."""
+"""Assumed lifetime in seconds of a pipeline if the number of epochs is unknown: it then wakes up once a minute."""
 
 LENGTHS = tuple(statistics.NormalDist(1.0, LENGTH_SPREAD).inv_cdf((k + 0.5) / 40) for k in range(40))
 
 
 @dataclass(frozen=True)
 class Waiting:
-    """Autotune waits after epochs: ``share`` of epochs with a wait, mean seconds per epoch (``each``), and maximum.
+    """Autotune waits after epochs: ``share`` of epochs with a wait, and mean seconds of waiting per epoch (``each``).
 
     ``each`` averages over all epochs, with and without a wait; ``each.noise`` is the spread between epochs.
     ``longest`` is the longest possible wait in seconds.
@@ -120,7 +120,7 @@ def split_wait(lost_seconds: float, pipeline_seconds: float | None, pipelines: i
 
 
 class Evidence(NamedTuple):
-    """Weights of a recorded boundary as evidence for and against waits, and for and against further waits."""
+    """Weights of a recorded epoch boundary as evidence that a first pipeline waited or not, and further pipelines."""
 
     waited: float = 0.0
     did_not: float = 0.0
@@ -129,7 +129,10 @@ class Evidence(NamedTuple):
 
 
 def weigh_evidence(waited: int | None, *, cut_short: bool, pipelines: int = 1) -> Evidence:
-    """Weights of a recorded boundary after which this number of ``pipelines`` has ``waited``."""
+    """Weights of a recorded epoch boundary at which ``waited`` of ``pipelines`` pipelines have waited.
+
+    ``waited`` is None if it is unknown. ``cut_short`` is True if the probe ended the epoch early.
+    """
     if waited is None or (cut_short and not waited):
         return Evidence()
     if not waited:
@@ -148,7 +151,7 @@ def expect_waiting(
 
     ``lengths`` contains pairs: lifetime of a pipeline in seconds, and share of epochs with that lifetime.
     ``evidence`` contains the weights of the recorded boundaries. If several pipelines may wait one after the other, the
-    high end also covers that each of them waits as often as the first.
+    upper bound assumes that each pipeline waits as often as the first.
     """
     hits, misses, again, not_again = (math.fsum(side) for side in zip(Evidence(), *evidence, strict=True))
     weight = PRIOR_WEIGHT + hits + misses
@@ -199,7 +202,7 @@ def expect_share(profile: Profile) -> float:
 def price_waits(
     findings: Sequence[Finding], *, idle_seconds: float, epochs: float, usd_per_hour: float | None = None
 ) -> tuple[Finding, ...]:
-    """``findings``, with the total time and cost of the waits added to the finding about autotune waits."""
+    """Add the total time and cost of the waits over all epochs to the finding about autotune waits in ``findings``."""
     if not idle_seconds:
         return tuple(findings)
     seconds = idle_seconds * epochs

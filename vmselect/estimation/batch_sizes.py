@@ -29,12 +29,16 @@ REACH = 2.0
 """Step times are extrapolated by at most this factor beyond the probed batch sizes."""
 
 INTERPOLATION_WIDTH, HINGE_SHARE, PRIOR_SIZES, EXTRAPOLATION_WIDTH = 0.08, 0.75, 1.0, 0.31
-"""Relative half-widths at confidence 0.9. Interpolation: half-width for two probed sizes that differ by a factor of 2,
-growing with the square root of the number of doublings; below the line, also this share of the distance to a step time
-that is constant up to some size and then in proportion to the size. Both are a prior that counts as this number of
-further probed sizes. Extrapolation: half-width per doubling from the nearest probed size. Interpolation was chosen on
-PROFET, gavel, Zeus and Sia (``tests/benchmarks/intervals.py``), extrapolation on one half of the setups of PROFET and
-gavel as the narrowest that covers 90 % of both (``tests/benchmarks/batch_sizes.py --choose``)."""
+"""Relative half-widths at confidence 0.9.
+
+``INTERPOLATION_WIDTH``: for two probed sizes that differ by a factor of 2; it grows with the square root of the number
+of doublings. ``HINGE_SHARE``: the lower bound also includes this share of the distance to a step time that is constant
+up to some batch size and then proportional to it. ``PRIOR_SIZES``: number of further probed sizes that these two
+constants weigh as much as. ``EXTRAPOLATION_WIDTH``: per doubling from the nearest probed size. The constants of
+interpolation were chosen on PROFET, gavel, Zeus and Sia (``tests/benchmarks/intervals.py``), that of extrapolation on
+one half of the setups of PROFET and gavel, as the narrowest that covers 90 % of both
+(``tests/benchmarks/batch_sizes.py --choose``).
+"""
 
 TRAINING_TERMS = ("steady_iterations", "partial_batch")
 
@@ -94,10 +98,10 @@ def _over(value: float, base: float) -> float:
 
 
 def _curvature(times: Mapping[int, float], smaller: int, larger: int) -> tuple[float, float]:
-    """Largest relative deviation from linearity, over all sets of ``smaller``, ``larger`` and a third probed size.
+    """Largest relative deviation from linearity of the step times at ``smaller``, ``larger`` and a third probed size.
 
-    The deviation is that of the step time at the middle size from the line through the other two. The second number is
-    that of doublings between the smallest and the largest of the three sizes.
+    The deviation is the distance of the step time at the middle size from the line through the other two. The second
+    result is the number of doublings between the smallest and the largest of the three sizes.
     """
     bends = [(0.0, 1.0)]
     for third in times.keys() - {smaller, larger}:
@@ -108,7 +112,7 @@ def _curvature(times: Mapping[int, float], smaller: int, larger: int) -> tuple[f
 
 
 def neighbors(sizes: Sequence[int], batch_size: int) -> tuple[int, int]:
-    """The two of ``sizes`` (in ascending order) around ``batch_size``, or the nearest two if it lies outside."""
+    """The two ``sizes`` (in ascending order) below and above ``batch_size``, or the nearest two if it lies outside."""
     index = min(max(bisect_left(sizes, batch_size), 1), len(sizes) - 1)
     return sizes[index - 1], sizes[index]
 
@@ -190,9 +194,9 @@ def group_by_batch_size(
 def count_steps(
     steps: Mapping[int, float | None], batch_size: int, examples: int | None, profiles: Sequence[Profile]
 ) -> tuple[Mapping[int, float], float]:
-    """Steps per epoch at each probed batch size and at ``batch_size``.
+    """Steps per epoch at each probed batch size, and at ``batch_size``.
 
-    If some are unknown, all are replaced by the reciprocal of the batch size, which is proportional to them.
+    If a number of steps is unknown, all are replaced by values proportional to them: 1 / batch size.
     """
     known = {size: count for size, count in steps.items() if count is not None}
     if len(known) < len(steps):
@@ -278,6 +282,6 @@ def _blend(
 
 
 def _widen(first: Quadratic, second: Quadratic, per_epoch: float) -> Quadratic:
-    """The wider of two squared half-widths, plus the square of ``per_epoch`` seconds of half-width per epoch."""
+    """Larger coefficients of two squared half-widths, plus the square of a half-width of ``per_epoch`` per epoch."""
     a, b, c = map(max, first, second)
     return a, b, c + per_epoch**2

@@ -1,8 +1,8 @@
 """Known disturbances of a measurement, and how much they widen the interval of an estimate.
 
-The readings of a disturbed probe agree with each other, so their spread does not show the disturbance. What was sampled
-beside them does: steal time, other programs, throttling, and waiting for input. Each widens the side of the interval to
-which the training moves without it.
+All readings of a disturbed probe are slow, so their spread does not show the disturbance. The sampled usage shows it:
+steal time, other programs, throttling, and waiting for input. Each disturbance extends the interval towards the time
+that the training takes without it.
 """
 
 from __future__ import annotations
@@ -19,23 +19,24 @@ TOO_DISTURBED = "too-disturbed"
 """Code of the finding about an estimate from which nothing can be concluded."""
 
 LOST_POWER = 2.0
-"""A training that lost a share of the CPU may have been slower by this power of the loss, because its threads wait for
-each other. From one training of 12 s, predicted as 195 s while other programs used 74 % of the cores."""
+"""Exponent of the slowdown by lost CPU time: with a share ``s`` of the CPU left, steps may take ``1 / s**LOST_POWER``
+times as long, because threads wait for each other. From one training of 12 s that was predicted as 195 s while other
+programs used 74 % of the cores."""
 
 THROTTLED_SLOWDOWN = 0.3
-"""Assumed relative slowdown while a GPU is throttled. The share of the time that it is throttled may grow."""
+"""Assumed relative slowdown while a GPU is throttled. A longer training may be throttled more often than the probe."""
 
 WAIT_CHANGE = 0.5
 """Assumed relative change of the time that steps wait for input: disks, caches and CPU cores differ between machines of
 one type."""
 
 MAX_FACTOR = 10.0
-"""An interval that is wider than this factor because of disturbances supports no decision."""
+"""If an undisturbed training may be more than this factor faster, the estimate is not used in a ranking."""
 
 
 @dataclass(frozen=True)
 class Disturbance:
-    """By how much a training may be ``faster`` (share of its time) or ``slower`` than a disturbed probe.
+    """By which share of its time a training may be ``faster`` or ``slower`` than the disturbed probe.
 
     ``lost`` is the part of ``faster`` that is certain to be a disturbance. ``evidence`` contains a phrase per cause.
     """
@@ -47,7 +48,7 @@ class Disturbance:
 
     @property
     def kept(self) -> float:
-        """Share of the time that an undisturbed training takes at least."""
+        """Minimum time of an undisturbed training, as a share of the estimated time."""
         return 1 - self.faster
 
     def findings(self, title: str) -> Iterator[Finding]:
@@ -60,19 +61,19 @@ class Disturbance:
                 TOO_DISTURBED,
                 f"{title}: the probe was too disturbed to rank the machine ({why}). Without the disturbance, the "
                 f"training may be more than {MAX_FACTOR:.0f} times as fast.",
-                "End what disturbs the training and probe again.",
+                "Stop the cause of the disturbance and probe again.",
             )
         else:
             yield Finding(
                 "disturbed",
                 f"{title}: the probe was disturbed ({why}), so the interval is wider: undisturbed, the training may "
                 f"be up to {self.faster:.0%} faster.",
-                "End what disturbs the training and probe again.",
+                "Stop the cause of the disturbance and probe again.",
             )
 
 
 def find_disturbance(profiles: Sequence[Profile]) -> Disturbance:
-    """The mean disturbance of ``profiles``, from the evidence of their findings."""
+    """Mean disturbance of ``profiles``, computed from the numbers that their findings contain as evidence."""
     found = [_combine(list(_find_causes(profile))) for profile in profiles]
     return Disturbance(
         faster=statistics.fmean(one.faster for one in found),
@@ -83,7 +84,7 @@ def find_disturbance(profiles: Sequence[Profile]) -> Disturbance:
 
 
 def _combine(causes: Sequence[Disturbance]) -> Disturbance:
-    """Independent causes: the remaining shares are multiplied."""
+    """Combine independent causes by multiplying the shares of the time that each leaves."""
     return Disturbance(
         faster=1 - math.prod(1 - cause.faster for cause in causes),
         slower=math.fsum(cause.slower for cause in causes),
@@ -93,7 +94,7 @@ def _combine(causes: Sequence[Disturbance]) -> Disturbance:
 
 
 def _lose(share: float) -> float:
-    """Share of the time that a training may save without a loss of this share of the CPU."""
+    """Share of its time that a training may save if it no longer loses the share ``share`` of the CPU."""
     return 1 - math.pow(1 - min(0.99, max(0.0, share)), LOST_POWER)
 
 
@@ -145,7 +146,7 @@ CAUSES: Mapping[str, tuple[Callable[[Mapping[str, float]], Disturbance | None], 
     "cpu-limited": (_cpu_throttling,),
     "input-bound": (_input_wait,),
 }
-"""The disturbances that follow from the evidence of a finding, by its code."""
+"""Functions that compute disturbances from the evidence of a finding, by the code of the finding."""
 
 
 def _find_causes(profile: Profile) -> Iterator[Disturbance]:

@@ -1,4 +1,4 @@
-"""The dissertation's equations for the time of a training, as pure functions.
+"""Equations of a dissertation for the time of a training, as pure functions.
 
 Source: E. M. Malta, *Selecting Efficient Virtual Machines for Training Deep Learning Models on the Cloud*, MSc
 dissertation, UNICAMP, 2021. The docstrings give its equation numbers; its *iteration* is a step. All times are

@@ -1,7 +1,7 @@
-"""Cold first runs: the first run on a new machine is often slower than later ones, because caches are empty.
+"""Cold first runs: the first run on a new machine is often slower than later runs, because caches are empty.
 
-A training on a rented machine is a first run. So if the first of several repetitions is much slower than all others,
-the estimate is that of a first run, and its interval reaches down to the later ones.
+A training on a newly rented machine is a first run. So if the first of several repetitions is much slower than all
+others, the estimate is the time of the first run, and its interval extends down to the times of later runs.
 """
 
 from __future__ import annotations
@@ -15,12 +15,13 @@ from vmselect.findings import Finding
 from vmselect.units import format_seconds
 
 COLD_EXCESS, COLD_RANGES = 0.5, 3.0
-"""A first run is cold if it takes longer than every later run by more than this share of their median and by more than
-this many times their range. Repeated trainings on a shared machine differed by up to 29 % without being cold."""
+"""A first run is cold if it takes longer than every later run by more than ``COLD_EXCESS`` times the median of the
+later runs and by more than ``COLD_RANGES`` times their range. Without being cold, repeated trainings on a shared
+machine differed by up to 29 %."""
 
 
 def is_cold(seconds: Sequence[float]) -> bool:
-    """Whether the first of the times of several runs, in the order of the runs, is that of a cold run."""
+    """Whether the first of several runs was cold; ``seconds`` are the times of the runs in order."""
     if len(seconds) < 2:
         return False
     first, *later = seconds
@@ -28,9 +29,9 @@ def is_cold(seconds: Sequence[float]) -> bool:
 
 
 def describe_cold_run(title: str, seconds: Sequence[float], *, predicted: bool) -> Finding:
-    """The finding about a cold first run; ``predicted`` is True if the estimate is that of a first run."""
+    """The finding about a cold first run; ``predicted`` is True if the estimate is the time of the first run."""
     first, *later = seconds
-    what = "The estimate is that of a first run, and the low end of the interval that of a later one."
+    what = "The estimate is the time of a first run, and the interval extends down to the time of later runs."
     if not predicted:
         what = "The method uses the mean of all runs."
     return Finding(
@@ -42,7 +43,7 @@ def describe_cold_run(title: str, seconds: Sequence[float], *, predicted: bool) 
 
 
 def predict_first_run(first: RuntimeModel, later: RuntimeModel) -> RuntimeModel:
-    """``first``, the model of the first run, with an interval that reaches down to ``later``, that of later runs."""
+    """The runtime model of the first run, with an interval that extends down to the times of later runs."""
     widths = HalfWidths()
     widths.low, widths.high = first.low, first.high
     once = max(0.0, first.fixed_seconds - later.fixed_seconds)

@@ -1,4 +1,4 @@
-"""Make forecast records of estimates, and save them."""
+"""Make forecast records from estimates, and save them."""
 
 from __future__ import annotations
 
@@ -22,25 +22,25 @@ MAX_REMARKS = 100
 
 @dataclass(frozen=True, kw_only=True)
 class Source:
-    """What an estimate is based on: its profiles, the workload that the user gave, and records of other trainings."""
+    """Inputs of an estimate: its profiles, the workload fields that the user gave, and records of other trainings."""
 
     records: tuple[Profile, ...]
     given: Mapping[str, Any] = field(default_factory=dict)
     basis: Basis = "measured"
     own: Interval[float] | None = None
-    """Interval of the method itself, if it was recalibrated."""
+    """The estimate with its interval before recalibration, if it was recalibrated."""
     history: tuple[str, ...] = ()
-    """IDs of records of other trainings that were used too."""
+    """IDs of the records of other trainings that were used."""
 
     @property
     def identity(self) -> Identity:
-        """The identity of the training that was estimated."""
+        """Machine, batch size, nodes, workers and factors of the estimated training."""
         known = identify(self.records[0])
         return known._replace(batch_size=self.given.get("batch_size") or known.batch_size)
 
 
 def make_forecast(source: Source, identity: Identity, seconds: Interval[float], **fields: Any) -> Forecast:
-    """The forecast of ``seconds`` for the training ``identity``; ``fields`` are further fields of the record."""
+    """A forecast record that predicts ``seconds`` for the training ``identity``; ``fields`` are its other fields."""
     region, findings = fields.pop("region", None), fields.pop("findings", ())
     place = {"instance_type": identity.instance_type, "provider": identity.provider, "region": region}
     used = [record.id for record in source.records]
@@ -68,12 +68,12 @@ def save_forecasts(forecasts: Iterable[Forecast], folder: str | os.PathLike[str]
     """Save each forecast to a new file in ``folder`` and return the paths of the files."""
     target = check_place("folder", folder)
     if target.is_record if isinstance(target, Url) else not is_folder(target):
-        raise ArgumentError(f"{target} is a file name. Pass the folder in which to keep forecasts.")
+        raise ArgumentError(f"{target} is a file. Pass the folder in which to save the forecasts.")
     return [forecast.save(target) for forecast in forecasts]
 
 
 def find_gpu(records: Sequence[Profile]) -> str | None:
-    """Name of the first GPU of the machine on which ``records`` were made; None if it has none."""
+    """Name of the first GPU that ``records`` contain; None if they contain none."""
     return next((gpu.name[:200] for record in records for gpu in record.environment.gpus if gpu.name), None)
 
 

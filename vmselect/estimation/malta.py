@@ -1,4 +1,4 @@
-"""The estimation methods of the dissertation: its equations, applied to the same readings, without an interval."""
+"""The estimation methods of the dissertation: its equations, applied to recorded times, without an interval."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NO_INTERVAL = Finding(
 
 
 def fit_epochs(profiles: Sequence[Profile], workload: Workload, *, confidence: float) -> RuntimeModel:
-    """Runtime model by equation 5.1 (whole epochs)."""
+    """Runtime model by equation 5.1 of the dissertation, from times of whole epochs."""
     times = _average([_epoch_times(profile) for profile in profiles])
     return _model("malta-epoch", profiles, workload, equations.epoch_runtime_with_init, times, confidence=confidence)
 
@@ -30,9 +30,10 @@ def fit_epochs(profiles: Sequence[Profile], workload: Workload, *, confidence: f
 def fit_iterations(
     profiles: Sequence[Profile], workload: Workload, *, confidence: float, validates: bool, mean: bool
 ) -> RuntimeModel:
-    """Runtime model by equation 5.3, or by equation 5.4 if ``validates`` is False.
+    """Runtime model by equation 5.3 of the dissertation, or by equation 5.4 if ``validates`` is False.
 
-    The time of an ordinary iteration is the second one, or the ``mean`` of iterations 2 to 10.
+    The time of all iterations after the first is that of the second or, if ``mean`` is True, the mean of iterations 2
+    to 10.
     """
     times = _average([_iteration_times(profile, mean=mean) for profile in profiles])
     steps = workload.require_steps(profiles[0].title)
@@ -87,7 +88,10 @@ def _model(
 
 
 def _epoch_times(profile: Profile) -> tuple[float, float, float]:
-    """Seconds of initialization, of the first epoch and of a mean later epoch, with validation and boundary."""
+    """Seconds of initialization and of the first epoch, and mean seconds of a later epoch.
+
+    Epochs include their validation and epoch boundary.
+    """
     timeline = profile.timeline
     whole = whole_epochs(profile)
     if len(whole) < 2:

@@ -1,4 +1,4 @@
-"""Estimates from profiles by all methods. A new method requires a :class:`Method` and a line in ``METHODS``."""
+"""Estimates from profiles by any method. To add a method, write a :data:`Method` and add it to ``METHODS``."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ Phase: TypeAlias = tuple[int, Profile | float]
 
 
 Method: TypeAlias = Callable[..., RuntimeModel]
-"""A function that computes the runtime model of a workload from repetitions of one setup, or raises EstimateError."""
+"""Function that computes the runtime model of a workload from profiles of repetitions, or raises EstimateError."""
 
 METHODS: Mapping[str, Method] = {
     "robust": fit_robust,
@@ -48,7 +48,7 @@ METHODS: Mapping[str, Method] = {
     "malta-iteration-no-validation:second": partial(fit_iterations, validates=False, mean=False),
     "malta-iteration-no-validation:mean-2-10": partial(fit_iterations, validates=False, mean=True),
 }
-"""The methods of :func:`vmselect.estimate` by name. Iteration methods without a suffix use the second iteration."""
+"""The methods of :func:`vmselect.estimate` by name. Methods without ``:suffix`` use the time of the second step."""
 
 
 def fit_runtime(
@@ -62,7 +62,7 @@ def fit_runtime(
 ) -> RuntimeModel:
     """Runtime model: the time of a training as a function of the number of epochs.
 
-    ``fields`` are fields of :class:`Workload` and replace values of the profiles.
+    ``fields`` are fields of :class:`Workload`, which replace values of the profiles. ``boot_seconds`` is added.
     """
     measured = read_records(profiles, Profile)
     title = measured[0].title
@@ -193,7 +193,7 @@ def estimate(
 
 
 def find_basis(profiles: Sequence[Profile], model: RuntimeModel, batch_size: int | None) -> Basis:
-    """The basis of ``model`` at ``batch_size``, which is None for the probed batch size."""
+    """Whether ``model`` is measured, interpolated or extrapolated. ``batch_size`` is None for the probed batch size."""
     if batch_size is None or any(one.batch_size in (None, batch_size) for one in profiles):
         return "measured"
     extrapolated = any(finding.code == "batch-size-extrapolated" for finding in model.findings)
@@ -215,12 +215,13 @@ def _check_usable(profiles: Sequence[Profile]) -> None:
             )
         if one.timed_in_threads:
             raise EstimateError(
-                f"{one.title}: Keras called the probe from worker threads, so the step times are wrong. Probe again."
+                f"{one.title}: Keras called the probe from worker threads, so its step times are wrong. Probe again "
+                "with the current version of vmselect."
             )
 
 
 ONCE = ("boot", "initialization")
-"""Terms that occur once in a training with several phases."""
+"""Names of the terms that are counted once in a training with several phases."""
 
 
 def _estimate_phases(
@@ -240,7 +241,7 @@ def _estimate_phases(
     every = sum(count for count, _ in checked)
     if epochs is not None and check_count(f"{title}: epochs", epochs) != every:
         raise ArgumentError(
-            f"{title}: the phases have {every} epochs in all, but epochs={epochs} was given. Omit epochs=."
+            f"{title}: the phases have {every} epochs in total, but epochs={epochs} was given. Omit epochs=."
         )
     total = {name: base.terms[name][0] for name in ONCE if name in base.terms}
     low = high = 0.0
@@ -289,7 +290,10 @@ def _check_phases(phases: Any, title: str) -> list[Phase]:
 
 
 def _scale_terms(model: RuntimeModel, part: RuntimeEstimate, factor: float, *, first: bool) -> dict[str, float]:
-    """Terms of ``part`` if each epoch takes ``factor`` times as long. ``first`` includes times that occur once."""
+    """Seconds of the terms of ``part`` if each epoch takes ``factor`` times as long.
+
+    ``first`` is True in the first phase, which includes the times that occur once.
+    """
     scaled = dict(part.terms)
     for name, (fixed, per_epoch) in model.terms.items():
         scaled[name] = fixed * first + per_epoch * part.epochs * factor

@@ -1,4 +1,4 @@
-"""Time of an epoch besides ordinary steps: boundaries, smaller last batch, pauses, checkpoints and validation."""
+"""Time of an epoch besides ordinary steps: epoch boundary, smaller last batch, pauses, checkpoints and validation."""
 
 from __future__ import annotations
 
@@ -28,33 +28,35 @@ BOUNDARY_SPREAD = 0.25
 """Prior relative spread of the times of epoch boundaries."""
 
 LONE_BOUNDARY_STEPS = 128.0
-"""If only one boundary was recorded, it counts as at most this many steps: longer ones were mostly stalls."""
+"""If only one epoch boundary was recorded, at most the time of this many steps is used for it, because longer
+boundaries were mostly stalls that did not recur."""
 
 TRUNCATED_BOUNDARY = 0.3
-"""Relative increase by which the boundary of a complete epoch may exceed that of an epoch ended by the probe."""
+"""Assumed relative excess of the boundary after a complete epoch over one after an epoch that the probe ended early."""
 
 STALL_RECURS = 0.3
-"""Share of the time beyond ``LONE_BOUNDARY_STEPS`` that the high end includes for every boundary."""
+"""Share of the boundary time beyond ``LONE_BOUNDARY_STEPS`` that the upper bound includes for every boundary."""
 
 FULL_PAUSE = 2.0
-"""A pause longer than this many times every other pause of its run was a collection of the whole heap."""
+"""A garbage collection that takes more than this many times as long as any other in its run was of the whole heap."""
 
 FULL_RECURS = 0.3
-"""Share of the observed rate of collections of the whole heap that the high end includes (an assumption)."""
+"""Share of the observed rate of whole-heap garbage collections that the upper bound includes (an assumption)."""
 
 SEEN_TWICE = 2
-"""Checkpoints every few batches that occur this often in a probe are part of the mean step time."""
+"""Number of checkpoints within a probe from which on they count as part of the mean step time."""
 
 SELDOM, SELDOM_SHARE = 10.0, 0.5
-"""If the callbacks take this many times as long at the end of the first epoch as later, they may save a checkpoint that
-recurs. The high end then includes it for this share of epochs, because the second epoch had none."""
+"""If callbacks take ``SELDOM`` times as long at the end of the first epoch as at the end of later epochs, they may save
+a checkpoint every few epochs. The upper bound then includes it for the share ``SELDOM_SHARE`` of the epochs, because
+the second epoch had none."""
 
 VALIDATION_SHARE = 0.35
-"""Assumed time of validating an example relative to training on it, if no validation was measured. From published
-runs."""
+"""Assumed time of a validation batch relative to a training step, if no validation was measured. From published
+trainings."""
 
 MIN_READINGS = 5
-"""Minimum number of batch readings of a validation for the detection of a lone stall."""
+"""Minimum number of measured batches of a validation to detect a single stalled batch."""
 
 VALIDATION_SPREAD = 0.15
 """Prior relative spread of the times of validations."""
@@ -62,10 +64,10 @@ VALIDATION_SPREAD = 0.15
 
 @dataclass(frozen=True)
 class Boundaries:
-    """Seconds of the parts of an epoch boundary, and seconds that occur once.
+    """Seconds of the parts of an epoch boundary, and boundary seconds that occur ``once`` per training.
 
-    ``shortened`` is True if the only recorded boundary was so long that it counts in part. ``waiting`` is the autotune
-    wait after every epoch, and ``last_waiting`` the one at the end of the training.
+    ``shortened`` is True if the only recorded boundary was so long that only a part of it is assumed to recur.
+    ``waiting`` is the autotune wait after every epoch, and ``last_waiting`` the one at the end of the training.
     """
 
     wrap_up: Level = NOTHING
@@ -81,7 +83,7 @@ class Boundaries:
 
 @dataclass(frozen=True)
 class PartialBatch:
-    """Seconds of the smaller last batch of every epoch (``each``) and of its compilation (``once``)."""
+    """Seconds of the smaller last batch of an epoch (``each``), and of its compilation (``once``)."""
 
     each: Level = NOTHING
     once: Level = NOTHING
@@ -95,10 +97,10 @@ def time_boundaries(
     epoch_seconds: Sequence[tuple[float, float]],
     confidence: float,
 ) -> Boundaries:
-    """Estimate the epoch boundaries from recorded boundaries.
+    """Estimate the time of epoch boundaries from recorded boundaries.
 
-    Recorded autotune waits are replaced by the waits expected after complete epochs. They depend on ``epoch_seconds``,
-    pairs of the seconds of steps and validation in an epoch and the share of epochs with this duration.
+    Recorded autotune waits are replaced by the waits expected after complete epochs. These depend on the duration of
+    epochs: ``epoch_seconds`` contains pairs of seconds of steps and validation, and the share of epochs with these.
     """
     # After a complete epoch of unknown length, a wait cannot be separated from the rest of the boundary.
     mixed = any(not o.cut_short and o.pipeline_seconds is None for o in readings.openings + readings.first_openings)
@@ -166,7 +168,7 @@ def time_boundaries(
 def time_partial_batch(
     profile: Profile, readings: Readings, workload: Workload, *, step: Level, first: Level, confidence: float
 ) -> PartialBatch:
-    """Estimate the time of the smaller last batch from recorded ones, otherwise from the ordinary step time."""
+    """Estimate the time of the smaller last batch from recorded last batches, or else from the ordinary step time."""
     if readings.unit == "epoch" or not workload.partial_batch:
         return PartialBatch()
     if readings.later_partials:
@@ -187,14 +189,14 @@ def time_partial_batch(
 
 @dataclass(frozen=True)
 class Pauses:
-    """Mean seconds of pauses per step (``each``), and seconds of pauses that occur ``once`` per training."""
+    """Mean seconds of garbage collection per step (``each``), and seconds of it that occur ``once`` per training."""
 
     each: Level = NOTHING
     once: float = 0.0
 
 
 def time_pauses(readings: Readings) -> Pauses:
-    """Estimate the pauses from those recorded in all repetitions.
+    """Estimate the pauses by garbage collection from the pauses recorded in all repetitions.
 
     Python's garbage collector examines young objects often. It examines the whole heap rarely, after the heap has grown
     by a quarter, as it does while a framework starts. Therefore collections of the whole heap and collections in the
@@ -226,10 +228,10 @@ def time_pauses(readings: Readings) -> Pauses:
 
 @dataclass(frozen=True)
 class Saves:
-    """Time of checkpoints that is added only to the high end of the interval.
+    """Time of checkpoints that is added only to the upper bound of the interval.
 
     ``by_batches`` is True if checkpoints are saved every few batches; ``per_epoch`` is their number per epoch, or 0 if
-    unknown. ``longest`` is the time of the longest recorded checkpoint, or 0. ``now_and_then`` is the mean number of
+    unknown. ``longest`` is the seconds of the longest recorded checkpoint, or 0. ``now_and_then`` is the mean number of
     seconds per epoch if the work at the end of the first epoch recurs after some later epochs.
     """
 
@@ -240,7 +242,7 @@ class Saves:
 
     @property
     def seconds(self) -> float:
-        """Seconds per epoch that the high end includes."""
+        """Seconds of checkpoints per epoch that the upper bound includes."""
         return self.per_epoch * self.longest + self.now_and_then
 
 
@@ -275,7 +277,7 @@ class ValidationTimes:
 def time_validations(
     profiles: Sequence[Profile], readings: Readings, workload: Workload, *, step: Level, confidence: float
 ) -> ValidationTimes:
-    """Estimate the validations of ``workload`` from the validations that the profiles contain."""
+    """Estimate the time of the validations of ``workload`` from the validations that the profiles contain."""
     profile = profiles[0]
     if workload.validation_examples == 0 and not epochs_include_validation(profile, readings.unit):
         return ValidationTimes(NOTHING, NOTHING)
@@ -331,9 +333,9 @@ def _count_batches(profile: Profile, readings: Readings) -> int | None:
 
 
 def _whole_seconds(validation: Validation, batches: int | None, covers: int) -> float:
-    """Seconds that ``validation`` would have taken if complete and without a lone stall.
+    """Seconds that ``validation`` would have taken if it had been complete and no single batch had stalled.
 
-    ``batches`` is the number of batches in a complete validation. A reading covers ``covers`` batches.
+    ``batches`` is the number of batches in a complete validation. Each measured time covers ``covers`` batches.
     """
     read = validation.batch_seconds
     if validation.truncated:
@@ -392,7 +394,7 @@ def _differs(profile: Profile, workload: Workload) -> bool:
 
 
 def _find_within_epochs(profiles: Sequence[Profile]) -> Iterator[Finding]:
-    """A finding if validations occur within epochs that the probe ended early, so that too few were recorded."""
+    """Yield a finding if validations occur within epochs that the probe ended early, so that too few were recorded."""
     for profile in profiles:
         if profile.probe != "loop" or profile.setup.validations_per_epoch is not None:
             continue
@@ -426,7 +428,7 @@ def _find_unseen(profile: Profile, readings: Readings, workload: Workload) -> It
 
 
 def _assume(profile: Profile, readings: Readings, workload: Workload, step: Level) -> ValidationTimes:
-    """Times of validations that were not measured, assumed as a share of the step time per batch."""
+    """Times of validations if none was measured: a batch is assumed to take a fixed share of the step time."""
     if readings.unit == "epoch" and _differs(profile, workload):
         raise EstimateError(
             f"{profile.title}: the profile has times of whole epochs, so the validation time in them is unknown and "

@@ -18,7 +18,7 @@ from vmselect.records import Profile
 from vmselect.units import format_seconds, list_all, printable
 
 EXCLUDED_FIT = "fit-excluded"
-"""Code of the finding about a fit that is not part of the sum."""
+"""Code of the finding about a fit whose time could not be estimated, so that the sum does not include it."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ def estimate_fits(profiles: Profiles, *, epochs: int | None = None, **options: A
     Without ``epochs``, each fit has the number of epochs that the program sets. Several runs of the program are
     repetitions, matched by the number of the fit. Equal fits in a row are combined. The half-widths of all fits are
     added, because errors on one machine are correlated. A fit that cannot be estimated is excluded with a finding.
-    ``options`` are those of :func:`~vmselect.estimate`.
+    ``options`` are further arguments of :func:`~vmselect.estimate`.
     """
     maybe(check_count, "epochs", epochs)
     measured = read_records(profiles, Profile)
@@ -131,7 +131,7 @@ def estimate_fits(profiles: Profiles, *, epochs: int | None = None, **options: A
     without = (
         Finding(
             EXCLUDED_FIT,
-            f"The time of the program does not include its fit {number}. {wrong}",
+            f"The time of the program does not include fit {number}, which could not be estimated. {wrong}",
             f"Probe fit {number} again.",
         )
         for number, wrong in excluded.items()
@@ -184,12 +184,12 @@ def split_programs(
 
 
 def machine_of(profile: Profile) -> Identity:
-    """The identity of ``profile`` without its batch size."""
+    """Identity (machine, nodes, workers and factors) of ``profile`` without its batch size."""
     return identify(profile)._replace(batch_size=None)
 
 
 def _agree(program: Sequence[Profile], run: Sequence[Profile], *, across_sizes: bool) -> bool:
-    """Whether ``run`` may be a run of ``program``. An unknown value is compatible with every value."""
+    """Whether ``run`` may be another run of ``program``: their fits agree, where an unknown value agrees with any."""
     known, new = _by_number(program), _by_number(run)
     pairs = [(known[number], new[number]) for number in known.keys() & new.keys()]
     fields = ("model", "structure") if across_sizes else ("model", "structure", "batch_size")
@@ -211,7 +211,7 @@ def epochs_of(profile: Profile) -> int:
 
 
 def _kind(profile: Profile, epochs: int) -> object:
-    """Key that is the same for equal fits of a program, or None if it is unknown whether they are equal."""
+    """Key by which equal fits of a program are recognized; None if it is unknown whether the fit equals another."""
     setup = profile.setup
     if profile.fit is None or setup.structure is None:
         return None

@@ -1,4 +1,4 @@
-"""Readings of all repetitions of one setup, grouped by what each reading measures."""
+"""Readings (measured durations) of all repetitions of one setup, grouped by what each reading measures."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ FIRST_RUN_SECONDS = 0.12
 
 @dataclass(frozen=True)
 class Opening:
-    """The opening of an epoch: seconds before its first step, and seconds of its first reading.
+    """The opening of an epoch: seconds before its first step (``before_seconds``) and of its first step.
 
-    The first reading covers ``covers`` steps. ``pipeline_seconds`` is how long the input pipeline of the previous epoch
-    had been running, None if unknown. ``cut_short`` is True if the probe ended the previous epoch early.
+    ``step_seconds`` is the first measured time, which covers ``covers`` steps. ``pipeline_seconds`` is how long the
+    input pipeline of the previous epoch had been running; None if unknown. ``cut_short`` is True if the probe ended the
+    previous epoch early.
     """
 
     before_seconds: float
@@ -39,14 +40,15 @@ class Block(NamedTuple):
 
 @dataclass
 class Readings:
-    """Readings of all repetitions of one setup.
+    """Readings of all repetitions of one setup, in seconds.
 
-    ``unit`` is "step" or "epoch". ``blocks`` contains the steady readings of each repetition and epoch. A boundary has
-    three parts: the wrap-up of an epoch before its validation, the ending with the work of other callbacks, and the
-    opening of the next epoch. If the parts were not recorded, the opening contains all three, and ``first_openings``
-    contains the first boundary of each profile with several boundaries. ``finals`` contains the times after the last
-    epoch. ``pauses`` contains a list of pauses per repetition; all repetitions have ``steps_seen`` steps together.
-    Validations are grouped by epoch; ``first_validations`` also contains validations that occur once.
+    ``unit`` is "step" or "epoch": what a reading measures. ``blocks`` contains the steady readings of each repetition
+    and epoch. An epoch boundary has three parts: the wrap-up of an epoch before its validation, the ending with the
+    work of other callbacks, and the opening of the next epoch. If the parts were not recorded, the opening contains all
+    three, and ``first_openings`` contains the first boundary of each profile with several boundaries. ``finals``
+    contains the times after the last epoch. ``pauses`` contains a list of pauses per repetition; all repetitions
+    together have ``steps_seen`` steps. Validations are grouped by epoch; ``first_validations`` also contains
+    validations that occur once.
     """
 
     unit: str = "step"
@@ -80,7 +82,7 @@ class Readings:
 
     @property
     def validations(self) -> list[Validation]:
-        """All validations, the first of each repetition before the later ones."""
+        """All validations: first the first validation of each repetition, then all later validations."""
         return list(chain.from_iterable(self.first_validations + self.later_validations))
 
 
@@ -142,14 +144,14 @@ def whole_epochs(profile: Profile) -> list[Epoch]:
 
 
 def _only_epochs(profile: Profile) -> bool:
-    """Whether to estimate from whole epochs: if no steps were recorded, or if the user gave epoch times."""
+    """Whether to estimate from times of whole epochs: no steps were recorded, or the user gave epoch times."""
     timeline = profile.timeline
     whole = [epoch for epoch in timeline.epochs if epoch.complete]
     return bool(whole) and (not len(timeline.steps) or profile.outcome == "given")
 
 
 def epochs_include_validation(profile: Profile, unit: str) -> bool:
-    """Whether the readings are epoch times that include validation, as in ``Profile.from_times``."""
+    """Whether the readings are epoch times that include validation, as those passed to ``Profile.from_times``."""
     return unit == "epoch" and profile.outcome == "given"
 
 
@@ -215,7 +217,7 @@ def _collect_steps(profile: Profile, readings: Readings) -> None:
 
 
 def _epoch_aggregates(profile: Profile, *, partials: bool) -> Block:
-    """One reading per complete epoch, for profiles from which step readings were dropped."""
+    """One reading per complete epoch, for profiles that do not contain all step times because there were too many."""
     covers = profile.setup.steps_per_execution
     rows = Block([], [])
     for epoch in profile.timeline.epochs[1:]:
@@ -231,9 +233,9 @@ def _epoch_aggregates(profile: Profile, *, partials: bool) -> Block:
 
 
 def _boundaries_in_parts(profile: Profile) -> bool:
-    """Whether all boundaries contain the time before validation with the same meaning.
+    """Whether all epoch boundaries contain a comparable time before validation.
 
-    If validation runs every few epochs, this time includes the work of callbacks in epochs without validation.
+    This is not so if validation runs every few epochs: the time then includes callbacks in epochs without validation.
     """
     known = [boundary.before_validation_seconds is not None for boundary in profile.timeline.boundaries]
     return all(known) and profile.setup.validation_freq == 1

@@ -1,4 +1,4 @@
-"""The default method: the terms of equation 5.3 and overheads, robust against single outliers, with an interval.
+"""The default method "robust": equation 5.3 of the dissertation plus overheads, insensitive to single outliers.
 
 docs/explanation/runtime-equations.md explains how the constants were chosen.
 """
@@ -39,27 +39,29 @@ from vmselect.records import Profile
 
 DRIFT_FASTER, DRIFT_SLOWER, DRIFT_BLOCKS = 0.03, 0.06, 4.0
 """Prior relative standard deviations of a machine's speed during a run (towards faster and slower), and the number of
-blocks that they count as. Machines slow down (heat, other tenants) more easily than they speed up."""
+observed blocks of steps that this prior weighs as much as. Machines slow down (heat, other tenants) more easily than
+they speed up."""
 
 EPOCH_SPREAD, EPOCH_READINGS, EPOCH_LASTING, EPOCH_DRIFT = 0.0075, 2.0, 1.0, 0.005
-"""Times of whole epochs: prior relative spread; number of epochs that it counts as; variance of the difference between
-the recorded epochs and the rest of the training, relative to the variance of single epochs; and prior relative standard
-deviation between runs. Chosen on MLPerf v0.7 and v1.1 and DAWNBench (``tests/benchmarks/intervals.py``)."""
+"""Constants for times of whole epochs: prior relative spread; number of observed epochs that this prior weighs as much
+as; variance of the difference between the recorded epochs and the rest of the training, relative to the variance of
+single epochs; and prior relative standard deviation between runs. Chosen on MLPerf v0.7 and v1.1 and DAWNBench
+(``tests/benchmarks/intervals.py``)."""
 
 GIVEN_SPREAD = 0.03
-"""Prior relative spread of step times that were measured elsewhere, usually means of many steps on machines without
-other load. The other constants are those of whole epochs. Half of it covers repetitions of PROFET and Lambda's
-benchmarks, but the dissertation gives times of single steps."""
+"""Prior relative spread of step times that the user gives (``Profile.from_times``), usually means of many steps on
+machines without other load. The other constants are those of whole epochs. Half of this spread would cover repetitions
+of PROFET and Lambda's benchmarks, but the dissertation gives times of single steps."""
 
 EPOCH_STALL, MIN_EPOCHS = 0.05, 3
-"""A single epoch that is longer than the others by this share counts once, if there are at least this many epochs.
-Chosen on MLPerf v0.7 and v1.1."""
+"""A single epoch that is longer than the others by the share ``EPOCH_STALL`` is assumed not to recur, if there are at
+least ``MIN_EPOCHS`` epochs. Chosen on MLPerf v0.7 and v1.1."""
 
 
 def fit_robust(profiles: Sequence[Profile], workload: Workload, *, confidence: float) -> RuntimeModel:
     """Runtime model by the method "robust", from repetitions of one setup.
 
-    Profiles with total times only are used if there are no others.
+    Profiles that contain only total times are used only if there are no other profiles.
     """
     if all(profile.only_totals for profile in profiles):
         return fit_totals(profiles, scale=_units_per_epoch(profiles, workload, "epoch"), confidence=confidence)
@@ -215,7 +217,7 @@ def _steady_level(profiles: Sequence[Profile], readings: Readings, confidence: f
 
 
 def _are_given(profiles: Sequence[Profile]) -> bool:
-    """Whether all times were measured elsewhere, as in ``Profile.from_times``."""
+    """Whether the user gave all times (``Profile.from_times``), so that none was measured by a probe."""
     return all(profile.outcome == "given" for profile in profiles)
 
 
@@ -248,7 +250,8 @@ def _fastest(readings: Readings, step: Level) -> float:
 def _drift(rates: Sequence[float], prior: float, within_run: float, runs: int, confidence: float) -> float:
     """Relative half-width for the difference between the speed during the probe and during a whole training.
 
-    ``rates`` contains the seconds per step of each epoch in all ``runs``. ``within_run`` is the drift within a probe,
+    ``rates`` contains the seconds per step of each epoch in all runs; ``runs`` is their number. ``prior`` is the
+    standard deviation of the speed that is assumed before any measurement. ``within_run`` is the drift within a probe,
     which is also assumed between runs.
     """
     squares, freedom = DRIFT_BLOCKS * prior**2, DRIFT_BLOCKS

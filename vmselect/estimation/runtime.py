@@ -1,4 +1,4 @@
-"""Runtime models: the estimated time of a training, its terms and its interval as functions of the epochs."""
+"""Runtime models: the estimated time of a training, its terms and its interval as functions of the number of epochs."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ TERMS = (
     "epoch_boundaries",
     "model_out",
 )
-"""All terms of an estimate, in the order of display."""
+"""Names of all terms of an estimate, in the order in which they are shown."""
 
 EARLY_STOPPING = "early-stopping"
 """Code of the finding about a training that a callback may end before its last epoch."""
@@ -177,7 +177,10 @@ class RuntimeEstimate:
     def forecast(self) -> Forecast:
         """The estimate as a forecast record."""
         if self.source is None:
-            raise EstimateError(f"{self.title}: the estimate has no profiles. Make it with vmselect.estimate.")
+            raise EstimateError(
+                f"{self.title}: the estimate does not contain the profiles it was made from, so no forecast can be "
+                "made. Make the estimate with vmselect.estimate."
+            )
         return make_forecast(
             self.source,
             self.source.identity,
@@ -280,7 +283,7 @@ class RuntimeModel:
         return float(count_validations(epochs, form.validation_freq, form.validation_from, form.validation_until))
 
     def terms_at(self, epochs: float) -> dict[str, float]:
-        """Seconds of each term in a training of ``epochs`` epochs (possibly fractional), without zero terms."""
+        """Seconds of each term in a training of ``epochs`` epochs (may be fractional); terms of 0 s are omitted."""
         parts = {name: fixed + per_epoch * epochs for name, (fixed, per_epoch) in self.terms.items()}
         passes = self.validations(epochs)
         if passes >= 1:
@@ -349,7 +352,7 @@ class RuntimeModel:
             Finding(
                 "repetitions-disagree",
                 f"{self.title}: the estimates of {len(totals)} repetitions differ by {apart}, so the interval is wide.",
-                "Check what changed between the repetitions (other programs, another VM of the type), or probe again.",
+                "Check what changed between the repetitions (other programs, another VM of this type), or probe again.",
             ),
         )
 
@@ -365,11 +368,11 @@ class HalfWidths:
         self.high: Quadratic = (0.0, 0.0, 0.0)
 
     def add_level(self, level: Level, *, once: float = 0.0, per_epoch: float = 0.0) -> None:
-        """Add the half-widths of ``level``, which occurs ``once + per_epoch * n`` times."""
+        """Add the half-widths of a duration ``level`` that occurs ``once + per_epoch * n`` times."""
         self.add_sides(level.half_width_below, level.half_width_above, once=once, per_epoch=per_epoch)
 
     def add_sides(self, low: float, high: float, *, once: float = 0.0, per_epoch: float = 0.0) -> None:
-        """Add half-widths below (``low``) and above (``high``) of a part that occurs ``once + per_epoch * n`` times."""
+        """Add half-widths ``low`` and ``high`` in seconds of a duration that occurs ``once + per_epoch * n`` times."""
         self.low, self.high = _add(self.low, low, once, per_epoch), _add(self.high, high, once, per_epoch)
 
     def add_noise(self, width: float, *, per_epoch: float) -> None:

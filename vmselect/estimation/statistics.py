@@ -1,10 +1,10 @@
 """Mean of few readings with an interval, robust against a single outlier.
 
-Total time is a sum, so the *mean* of the readings matters: a median ignores recurring slow steps. A single extreme
-reading, however, can change the mean of twenty readings by half. Therefore a single outlier whose excess is more than
-:data:`STALL_STEPS` ordinary readings counts once per training. If its excess is between :data:`UNCERTAIN_STEPS` and
-that limit, half of the excess counts once and half recurs at the observed rate. Two or more such readings stay in the
-mean.
+A reading is a measured duration. Total time is a sum, so the *mean* of the readings matters: a median ignores recurring
+slow steps. A single extreme reading, however, can change the mean of twenty readings by half. Therefore a single
+outlier that exceeds an ordinary step by more than :data:`STALL_STEPS` times its duration counts once per training. If
+the excess is between :data:`UNCERTAIN_STEPS` and that limit, half of it counts once and half is assumed to recur at the
+observed rate. Two or more such readings stay in the mean.
 """
 
 from __future__ import annotations
@@ -17,33 +17,35 @@ from functools import lru_cache
 from operator import truediv
 
 STALL_STEPS = 5.0
-"""A reading whose excess is more than this many ordinary steps is a stall."""
+"""A reading is a stall if it exceeds an ordinary step by more than this many times the duration of such a step."""
 
 UNCERTAIN_STEPS, UNCERTAIN_SHARE = 2.0, 0.5
-"""A single reading whose excess is more than this many ordinary steps may or may not recur: this share of the excess
-stays in the mean. Chosen on simulated trainings with outliers at rates from 1 in 1,000 to 1 in 10
-(``tests/benchmarks/outliers.py``)."""
+"""A single reading that exceeds an ordinary step by more than ``UNCERTAIN_STEPS`` times its duration may or may not
+recur: the share ``UNCERTAIN_SHARE`` of the excess stays in the mean. Chosen on simulated trainings with outliers at
+rates from 1 in 1,000 to 1 in 10 (``tests/benchmarks/outliers.py``)."""
 
 PRIOR_SPREAD, PRIOR_READINGS = 0.10, 3.0
-"""Prior relative spread of single readings, and the number of readings that the prior counts as."""
+"""Prior relative spread of single readings, and the number of readings that this prior weighs as much as."""
 
 ONCE_SPREAD = 0.12
 """Prior relative spread between runs of times that occur once per run, such as compilation. Measured on 18 pairs
 (``tests/benchmarks/accuracy.py --parts cross-run``)."""
 
 BLOCK, BLOCKS, MIN_BLOCKS = 5, 8, 3
-"""Minimum readings per block, number of blocks of many readings, and minimum number of blocks. Neighboring steps are
-correlated for seconds, however short the steps are, so the spread between blocks counts too."""
+"""Minimum number of readings per block, number of blocks into which many readings are divided, and minimum number of
+blocks. Step times are correlated over seconds, even if steps are short, so the spread between blocks is used too."""
 
 UNSEEN_RATE, UNSEEN_STEPS = 0.06, 2.0
-"""The largest share of slow steps that few readings can miss, and the excess of such a step in ordinary steps."""
+"""The largest assumed share of slow steps that a few readings can miss, and the assumed excess of a slow step over an
+ordinary step, relative to the ordinary step."""
 
 
 @dataclass(frozen=True)
 class Level:
-    """Mean seconds per step or epoch (``value``), the half-widths of its interval, and the ``noise`` of readings.
+    """Mean seconds per step or epoch (``value``) and the half-widths of its interval.
 
-    ``stall`` is the excess in seconds of a single outlier, which ``value`` does not include.
+    ``noise`` is the standard deviation of single readings. ``stall`` is the excess in seconds of a single outlier,
+    which ``value`` does not include.
     """
 
     value: float
@@ -53,7 +55,7 @@ class Level:
     stall: float = 0.0
 
     def times(self, count: float) -> Level:
-        """The sum of ``count`` fully correlated values of this level."""
+        """The sum of ``count`` such durations whose errors are fully correlated."""
         return Level(self.value * count, self.half_width_below * count, self.half_width_above * count, 0.0)
 
 
@@ -81,13 +83,13 @@ def locate(
     lasting: float = 0.0,
     confidence: float = 0.9,
 ) -> Level:
-    """Mean seconds per step of readings with its interval; ``units`` is the number of steps that each reading covers.
+    """Mean seconds per step with its interval. ``units`` is the number of steps that each of ``seconds`` covers.
 
-    With at least ``min_readings`` readings, a single reading whose excess is more than ``stall`` ordinary steps is
-    excluded from the mean, and a single one with more than ``uncertain`` in part. ``unseen`` widens the interval for
-    slow steps that are too rare to have been recorded. The prior spread counts as ``prior_readings`` readings, so it
-    matters less the more readings there are. ``lasting`` is the variance of the difference between the readings and
-    the rest of the training, relative to the variance of single readings.
+    With at least ``min_readings`` readings, a single reading that exceeds an ordinary step by more than ``stall`` times
+    its duration is excluded from the mean; one that exceeds it by more than ``uncertain`` times is excluded in part.
+    ``unseen`` widens the interval for slow steps that are too rare to have been recorded. The prior spread weighs as
+    much as ``prior_readings`` readings. ``lasting`` is the variance of the difference between the readings and the rest
+    of the training, relative to the variance of single readings.
     """
     values = list(seconds)
     weights = [1] * len(values) if units is None else list(units)
@@ -126,7 +128,7 @@ def predict_once(seconds: Sequence[float], *, spread: float = ONCE_SPREAD, confi
 
 
 def _take_lone_stall(values: list[float], weights: list[int], stall: float, uncertain: float) -> float:
-    """Remove a single stall, or a part of an uncertain one, from ``values`` in place; return the removed seconds."""
+    """Remove a single stall, or a part of an uncertain stall, from ``values`` in place; return the removed seconds."""
     typical: float = statistics.median(map(truediv, values, weights))
     excess = [value - typical * weight for value, weight in zip(values, weights, strict=True)]
     for steps, share in ((stall, 1.0), (uncertain, 1.0 - UNCERTAIN_SHARE)):
@@ -144,7 +146,7 @@ def _take_lone_stall(values: list[float], weights: list[int], stall: float, unce
 
 
 def find_drift(values: Sequence[float]) -> float:
-    """Drift: relative spread between means of blocks of readings, beyond that of independent readings."""
+    """Drift: relative spread between the means of blocks of readings, beyond the spread of independent readings."""
     size, means = _block_means(values)
     if len(means) < MIN_BLOCKS:
         return 0.0
@@ -170,7 +172,7 @@ def _block_variance(values: Sequence[float], mean: float, prior: float, prior_re
 
 
 def fastest_rate(values: Sequence[float], units: Sequence[int]) -> float:
-    """Seconds per step of the fastest block of readings, ignoring blocks without any time; 0 if there is no other."""
+    """Seconds per step of the fastest block of readings. Blocks of 0 s are ignored; the result is 0 if all are."""
     size = max(BLOCK, len(values) // BLOCKS)
     starts = range(0, max(1, len(values) - size + 1), size)
     rates = [math.fsum(values[i : i + size]) / sum(units[i : i + size]) for i in starts]

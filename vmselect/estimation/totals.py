@@ -1,4 +1,4 @@
-"""Runtime model of profiles that have total times of the training only, as most publications report."""
+"""Runtime model from profiles that contain only total times of trainings, as most publications report."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from vmselect.records import Profile
 from vmselect.units import count_epochs
 
 RUN_SPREAD = 0.03
-"""Prior relative standard deviation between runs: that of 24 setups with three runs each in Table 4.2 of the
-dissertation (0.029, root mean square). Table 4.1 does not count, because its runs have different numbers of epochs."""
+"""Prior relative standard deviation between runs, from 24 setups with three runs each in Table 4.2 of the dissertation
+(0.029, root mean square). Table 4.1 was not used, because its runs have different numbers of epochs."""
 
 
 def fit_totals(profiles: Sequence[Profile], *, scale: float, confidence: float) -> RuntimeModel:
-    """Runtime model from the totals of all ``profiles``, whose epochs are multiplied by ``scale``.
+    """Runtime model from the total times of ``profiles``, multiplied by ``scale`` (relative size of an epoch).
 
-    The time at the measured number of epochs is that of the runs. It is unknown which part of it occurs only once, such
-    as the initialization. The estimate at other numbers of epochs assumes that no part does, so that the time is
-    proportional to the epochs. Its interval extends to the other extreme, that all of it does.
+    At the measured number of epochs, the time is the mean of the runs. It is unknown which part of it occurs only once,
+    such as the initialization. For other numbers of epochs, the estimate is proportional to the number of epochs, as if
+    no part occurred only once. Its interval extends to the other extreme: the whole time occurs only once.
     """
     title = profiles[0].title
     counts = {profile.setup.epochs for profile in profiles}
@@ -56,7 +56,7 @@ def fit_totals(profiles: Sequence[Profile], *, scale: float, confidence: float) 
                 "only-totals",
                 f"{title}: only the total time of {count_epochs(epochs)} is known, so the intervals of other numbers "
                 "of epochs are wide.",
-                f"Estimate {count_epochs(epochs)}, or probe the machine for times of steps.",
+                f"Estimate {count_epochs(epochs)}, or probe the machine to measure step times.",
                 "info",
             ),
         ),

@@ -1,4 +1,4 @@
-"""Findings about the readings on which an estimate is based."""
+"""Findings about the measured times on which an estimate is based."""
 
 from __future__ import annotations
 
@@ -16,20 +16,21 @@ from vmselect.units import format_seconds
 
 FEW_READINGS = 3
 LONG_WAIT = 0.05
-"""Share of the epoch time above which autotune waits and checkpoints have a finding."""
+"""Share of the epoch time above which autotune waits and checkpoints are reported."""
 
 TURN_OFF = "options = tf.data.Options(); options.autotune.enabled = False; model.fit(data.with_options(options))"
 
 MIN_PART, MAX_DIFFERENCE = 10, 0.2
-"""Minimum number of steps in a part of a probe, and relative difference between parts that is a change of speed."""
+"""Minimum number of steps in a part of a probe, and relative difference of the step times of two parts above which a
+change of speed is reported."""
 
 MIN_CHANGE = 0.1
-"""Relative difference between the times of earlier and later epochs above which the training changed."""
+"""Relative difference between the times of earlier and later epochs above which the work is taken to have changed."""
 
 FEW_CHANGE, LONE_CHANGE = 0.3, 1.0
-"""Relative excess of the longest epoch over the shortest above which the training changed, without and with a lone long
-epoch. Of 2,100 published runs (MLPerf v0.7 and v1.1, DAWNBench) of which three to five epochs were seen, 1 % were
-above. Of those, half were predicted wrong by more than 10 %; of all, 4 %."""
+"""Relative excess of the longest epoch over the shortest above which the work is taken to have changed, without and
+with a single long epoch. Of 2,100 published trainings (MLPerf v0.7 and v1.1, DAWNBench) with three to five used epochs,
+1 % exceeded these limits. Half of this 1 % were predicted wrong by more than 10 %, and 4 % of all trainings."""
 
 
 def find_warnings(
@@ -41,7 +42,7 @@ def find_warnings(
     saves: Saves,
     epoch_seconds: float,
 ) -> Iterator[Finding]:
-    """Yield all findings about the readings of an estimate."""
+    """Yield all findings about the measured times on which an estimate is based."""
     title = profiles[0].title
     count = sum(len(block.seconds) for block in readings.blocks)
     if count < FEW_READINGS:
@@ -55,7 +56,7 @@ def find_warnings(
         yield Finding(
             "lone-stall",
             f"{title}: one {readings.unit} was much longer than all others. The estimate assumes that this delay "
-            "happens once; the high end of the interval assumes more delays.",
+            "happens once; the upper bound of the interval assumes more delays.",
             f"Probe more {readings.unit}s to find out whether such a delay recurs.",
             "info",
         )
@@ -65,16 +66,16 @@ def find_warnings(
         yield Finding(
             "long-boundary",
             f"{title}: the only recorded epoch boundary took longer than {LONE_BOUNDARY_STEPS:.0f} steps. The estimate "
-            f"assumes the time of {LONE_BOUNDARY_STEPS:.0f} steps for each later boundary, the high end assumes more.",
+            f"assumes the time of {LONE_BOUNDARY_STEPS:.0f} steps for each later boundary, the upper bound more.",
             "Probe twice and estimate from both profiles.",
             "info",
         )
     if profiles[0].setup.saving == "best" and boundaries.ending.value > LONG_WAIT * epoch_seconds:
         yield Finding(
             "saves-the-best",
-            f"{title}: a checkpoint is saved only if an epoch is the best so far, but the estimate counts "
-            f"{format_seconds(boundaries.ending.value)} for one after every epoch. The low end counts no checkpoints.",
-            "If you expect few improvements, expect a time near the low end of the interval.",
+            f"{title}: a checkpoint is saved only if an epoch is the best so far. The estimate includes "
+            f"{format_seconds(boundaries.ending.value)} for a checkpoint after every epoch, the lower bound none.",
+            "If you expect few improvements, expect a time near the lower bound of the interval.",
             "info",
         )
     yield from _unseen_saves(profiles[0], readings, saves, epoch_seconds=epoch_seconds)
@@ -83,7 +84,7 @@ def find_warnings(
 
 
 def _validation_schedule(profile: Profile) -> Iterator[Finding]:
-    """Yield a finding if whole epochs without validation precede a validation, although each should have one."""
+    """Yield a finding if complete epochs had no validation although the setup validates after every epoch."""
     setup, validated = profile.setup, sorted({one.epoch for one in profile.timeline.validations})
     if not validated or setup.validation_freq > 1 or setup.validation_from or setup.validations_per_epoch:
         return
@@ -125,7 +126,7 @@ def _unseen_saves(profile: Profile, readings: Readings, saves: Saves, *, epoch_s
     if saves.by_batches:
         allowed = "The interval does not include them either, because no checkpoint was recorded"
         if saves.per_epoch and saves.longest:
-            allowed = f"The high end includes {saves.per_epoch:.3g} per epoch of {format_seconds(saves.longest)} each"
+            allowed = f"The upper bound includes {saves.per_epoch:.3g} per epoch, {format_seconds(saves.longest)} each"
         yield Finding(
             "saves-by-batches",
             f"{profile.title}: the estimate does not include the checkpoints every {profile.setup.save_freq or 'few'} "
@@ -137,14 +138,14 @@ def _unseen_saves(profile: Profile, readings: Readings, saves: Saves, *, epoch_s
         yield Finding(
             "saves-now-and-then",
             f"{profile.title}: callbacks took {first} after the first epoch and at most {later} after later epochs. "
-            "The estimate counts the long one once; if it recurs, such as a checkpoint, the training takes longer.",
-            "Record more epochs with stop=False (--watch) to find out whether it recurs.",
+            "The estimate includes the long time once; if it recurs, as a checkpoint would, the training takes longer.",
+            "Record more epochs with stop=False (--watch) to find out whether the long time recurs.",
             "info",
         )
 
 
 def _changing_speed(title: str, readings: Readings) -> Iterator[Finding]:
-    """Yield a finding if the step time differs between parts of the probe."""
+    """Yield a finding if the step time changes during the probe."""
     each = [seconds / covers for seconds, covers in zip(*readings.steady, strict=True)]
     size = max(MIN_PART, len(each) // BLOCKS)
     levels = [statistics.median(each[i : i + size]) for i in range(0, len(each) - size + 1, size)]
@@ -158,7 +159,7 @@ def _changing_speed(title: str, readings: Readings) -> Iterator[Finding]:
 
 
 class ChangingEpochs(NamedTuple):
-    """Times of the shortest (``low``) and longest (``high``) epoch relative to their mean, and the ``evidence``."""
+    """Times of the shortest (``low``) and longest (``high``) epoch relative to the mean, and text with ``evidence``."""
 
     low: float
     high: float
@@ -168,9 +169,9 @@ class ChangingEpochs(NamedTuple):
 def find_changing_epochs(profiles: Sequence[Profile], unit: str) -> ChangingEpochs | None:
     """Evidence that the work changes from epoch to epoch (image size, batch size, data); None if there is none.
 
-    Of many epochs, the medians of the earlier and the later ones differ by more than the noise. Of few whole epochs,
-    the longest and the shortest differ by more than published trainings with constant work. The first epoch, which
-    includes compilation, does not count.
+    With many epochs, evidence is a difference between the medians of earlier and later epochs that exceeds the noise.
+    With few whole epochs, it is a larger difference between the longest and the shortest epoch than in published
+    trainings with constant work. The first epoch, which includes compilation, is ignored.
     """
     for profile in profiles:
         complete = [epoch for epoch in profile.timeline.epochs if epoch.complete]

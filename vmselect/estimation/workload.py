@@ -28,9 +28,9 @@ MIN_COUNTS = {
 
 @dataclass(frozen=True)
 class Workload:
-    """The size of a training. A field that is None takes its value from the profile.
+    """The size of a training. The value of a field that is None comes from the profile.
 
-    ``steps_per_epoch`` may be fractional (the dissertation divides examples by batch size and does not round).
+    ``steps_per_epoch`` may be fractional (the dissertation divides examples by batch size without rounding).
     ``partial_batch`` is the number of examples in the smaller last batch, or 0 if all batches have the same size.
     Validation follows epoch ``validation_from`` (by default ``validation_freq``) and every ``validation_freq`` epochs
     from there on, until epoch ``validation_until`` (by default until the end of the training).
