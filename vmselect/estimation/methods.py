@@ -216,7 +216,7 @@ def _check_usable(profiles: Sequence[Profile]) -> None:
         if one.timed_in_threads:
             raise EstimateError(
                 f"{one.title}: Keras called the probe from worker threads, so its step times are wrong. Probe again "
-                "with the current version of vmselect."
+                "with this version of vmselect."
             )
 
 

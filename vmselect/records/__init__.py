@@ -1,4 +1,4 @@
-"""Records: measurements, their file formats, and warnings about them. Imports no framework and no numpy."""
+"""Records: measurements, their file formats, and warnings about them. Imports no ML framework and no numpy."""
 
 from vmselect.records.forecast import Forecast as Forecast
 from vmselect.records.forecast import OutcomeRecord as OutcomeRecord

@@ -1,10 +1,11 @@
 """The compacted history of a folder of records: Parquet files in its subfolder ``history``, by kind and month.
 
-The JSON files remain authoritative. A row of a Parquet file (a part) is used only while the listing of the folder shows
-the JSON file in the version that the row was made from. A part is named by the digest of its bytes and never changes. A
-compaction writes the new part of a partition first and then removes the parts that it was made from. Interrupted,
-repeated, concurrent or given an incomplete listing, it leaves rows twice or not at all; readers use one of several
-equal rows, and read the JSON files that have no row.
+The JSON files remain authoritative. A Parquet file is called a part. A row of a part is used only while the folder
+lists the JSON file in the version from which the row was made. The name of a part is the digest of its bytes, and its
+content never changes. A compaction first writes the new part of a partition (kind and month), and then removes the
+parts that it replaces. If a compaction is interrupted, repeated, concurrent with another, or sees an incomplete
+listing, rows may exist twice or be missing: readers use one of several equal rows, and read JSON files that have no
+row.
 """
 
 from __future__ import annotations
@@ -31,13 +32,13 @@ from vmselect.records.training import METHOD_TIMES, Profile
 
 SUBFOLDER = "history"
 LAYOUT = 1
-"""Number of the columns below. Parts with another number are not read."""
+"""Version number of the columns below. Parts with another version number are not read."""
 
 MAX_RECORD_BYTES = 32 * 1024 * 1024
 MAX_PART_BYTES = 1024**3
 MAX_PART_ROWS = 50_000
 BATCH = 5_000
-"""Records that are parsed before they are added to the table."""
+"""Number of records that are parsed before they are added to the table together."""
 
 _PART = re.compile(rf"{LAYOUT}-([0-9a-f]{{64}})\.parquet")
 _KIND = re.compile(r"kind=([a-z_]{1,40})")
@@ -52,7 +53,7 @@ COLUMNS = {
     "outcome": "VARCHAR", "step_seconds": "DOUBLE", "steady_seconds": "DOUBLE[]",
     **dict.fromkeys(METHOD_TIMES, "DOUBLE"), "total_seconds": "DOUBLE",
 }  # fmt: skip
-"""Columns of the table ``records`` and their SQL types. ``kind`` and ``month`` follow from the folder of a part."""
+"""Columns of the table ``records`` and their SQL types. ``kind`` and ``month`` come from the folder name of a part."""
 
 RANK_COLUMNS = (
     "file", "id", "instance_type", "provider", "region", "gpu", "gpus", "cores", "backend", "precision", "workers",
@@ -65,26 +66,26 @@ _TEXT = {"record": "BLOB"}
 _PARTITION = {"kind": "VARCHAR", "month": "VARCHAR"}
 
 Listener = Callable[[int, int], None]
-"""Called with the numbers of JSON files that were read and are to be read."""
+"""Function that is called with the number of JSON files read so far, and the number of JSON files to read."""
 
 
 class Part(NamedTuple):
-    """One Parquet file: the folder of its partition below ``history``, and its name."""
+    """One Parquet file: its subfolder of ``history`` (``partition``) and its file name."""
 
     partition: str
     name: str
 
     @property
     def path(self) -> str:
-        """Path in the folder of the records."""
+        """Path of the Parquet file, relative to the folder of the records."""
         return f"{SUBFOLDER}/{self.partition}/{self.name}"
 
 
 @dataclass(frozen=True)
 class Compaction:
-    """What a compaction did: numbers of ``records`` in the history, ``added`` ones, and ``parts`` that were written.
+    """Result of a compaction: numbers of ``records`` in the history, of ``added`` records, and of written ``parts``.
 
-    ``unreadable`` has a message for each JSON file that is not a record.
+    ``unreadable`` contains a message for each JSON file that is not a record.
     """
 
     records: int
@@ -94,7 +95,7 @@ class Compaction:
 
 
 def describe(record: Record) -> dict[str, Any]:
-    """The values of ``COLUMNS`` for ``record``, except those of its file."""
+    """Values of ``COLUMNS`` for ``record``, except ``file`` and ``version``."""
     environment, setup = record.environment, getattr(record, "setup", None)
     values: dict[str, Any] = {
         "id": record.id,
@@ -129,7 +130,10 @@ def describe(record: Record) -> dict[str, Any]:
 
 
 def read_texts(place: Place, entries: Sequence[Entry] | None = None) -> dict[str, bytes]:
-    """The content of the JSON files in ``place`` that the compacted history holds, by name; empty without DuckDB."""
+    """Contents of the JSON files in ``place`` that its compacted history contains, by file name.
+
+    Empty if DuckDB is not installed.
+    """
     if isinstance(place, Path) and not has_folder(place / SUBFOLDER):
         return {}
     try:
@@ -145,7 +149,7 @@ def read_texts(place: Place, entries: Sequence[Entry] | None = None) -> dict[str
 
 
 def list_records(folder: Folder | LocalFolder) -> list[Entry]:
-    """The JSON files of records in ``folder``."""
+    """The JSON files in ``folder``, without hidden files."""
     return [one for one in folder.entries() if one.name.endswith(".json") and not one.name.startswith(".")]
 
 
@@ -162,7 +166,7 @@ def find_parts(folder: Folder | LocalFolder) -> list[Part]:
 
 @contextmanager
 def opened(folder: Folder | LocalFolder) -> Iterator[dict[Part, Path]]:
-    """The parts of ``folder`` that are intact, each with the path of a temporary copy."""
+    """Context with the undamaged Parquet files of the history of ``folder``, and paths of temporary copies of them."""
     with tempfile.TemporaryDirectory(prefix="vmselect-history-") as name:
         copies: dict[Part, Path] = {}
         for part in find_parts(folder):
@@ -184,7 +188,7 @@ def opened(folder: Folder | LocalFolder) -> Iterator[dict[Part, Path]]:
 
 @contextmanager
 def connect() -> Iterator[Any]:
-    """A DuckDB database in memory that loads no extensions and sees no Python variables."""
+    """Context with a DuckDB database in memory that loads no extensions and cannot access Python variables."""
     duckdb = require("duckdb", extra="history", needed_by="The compacted history")
     with tempfile.TemporaryDirectory(prefix="vmselect-history-") as spill:
         options = {
@@ -199,7 +203,7 @@ def connect() -> Iterator[Any]:
 
 
 def load(database: Any, entries: Sequence[Entry], parts: dict[Part, Path], columns: Iterable[str]) -> list[Entry]:
-    """Create the table ``records`` with the rows of ``parts`` that are current; return the entries without a row."""
+    """Create the table ``records`` from the up-to-date rows of ``parts``; return the entries without such a row."""
     import pandas as pd
 
     types = _PARTITION | COLUMNS | _TEXT
@@ -230,7 +234,7 @@ def add(
     *,
     listener: Listener = lambda done, total: None,
 ) -> list[str]:
-    """Read the JSON files ``entries`` into the table ``records``; return a message for each that is not a record."""
+    """Read the JSON files ``entries`` into the table ``records``; return a message for each invalid file."""
     faults, rows = [], []
     columns = [name for name, *_ in database.sql("select * from records limit 0").description]
     for number, (entry, content) in enumerate(folder.read_all(entries, limit=MAX_RECORD_BYTES), 1):
@@ -269,7 +273,7 @@ def _quote(name: str) -> str:
 
 
 def compact(place: Place, *, listener: Listener = lambda done, total: None) -> Compaction:
-    """Bring the compacted history of the folder ``place`` up to date. The JSON files stay."""
+    """Bring the compacted history of the folder ``place`` up to date. The JSON files are not changed."""
     folder = open_folder(place)
     with opened(folder) as parts, connect() as database:
         fresh = load(database, list_records(folder), parts, (*COLUMNS, *_TEXT))
@@ -321,5 +325,5 @@ def _write(database: Any, folder: Folder | LocalFolder, partition: str, old: dic
 
 
 def _name(data: bytes) -> str:
-    """The name of a part with this content."""
+    """File name of a part with the content ``data``."""
     return f"{LAYOUT}-{hashlib.sha256(data).hexdigest()}.parquet"

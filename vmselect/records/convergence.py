@@ -1,6 +1,6 @@
-"""Convergence records: trainings at several batch sizes, and the epoch at which early stopping would end each.
+"""Convergence records: trainings at several batch sizes, and the epoch at which early stopping would end each training.
 
-The stopping rule is that of ``keras.callbacks.EarlyStopping``. Keras is not required.
+The stopping rule is that of ``keras.callbacks.EarlyStopping``, but Keras is not required.
 """
 
 from __future__ import annotations
@@ -88,14 +88,14 @@ MAX_RUNS = 10_000
 MAX_EPOCHS_RUN = 1e9
 
 MIN_VALUES = 4
-"""Minimum number of values of the metric for a forecast."""
+"""Minimum number of logged values of the monitored metric for a forecast."""
 
 HIGH_PATIENCES = 5.5
-"""The high end of a forecast (confidence 0.9) lies this many times the patience after the last logged epoch. Chosen on
+"""The upper bound of a forecast (confidence 0.9) is the last logged epoch plus this many times the patience. Chosen on
 curves of 100 small trainings and on one half of DAWNBench's and Pollux' curves (``tests/benchmarks/forecasts.py``)."""
 
 MAX_RATIO = 4.0
-"""A forecast whose high end is more than this many times its low end is marked as too wide to act on."""
+"""A forecast whose upper bound is more than this many times its lower bound is marked as too uncertain to use."""
 
 Logged = Number | Literal["nan", "inf", "-inf"]
 """A logged value of a metric. JSON has no NaN and no infinity, so they are stored as strings."""
@@ -130,8 +130,8 @@ class Curve(Part):
 class EpochsForecast:
     """Number of epochs until the metric converges, forecast from the first part of a run.
 
-    Unpacks as ``value, low, high``. ``is_usable`` is False if the forecast is too uncertain to use; ``reason`` states
-    why.
+    Can be unpacked as ``value, low, high``. ``is_usable`` is False if the forecast is too uncertain to use; ``reason``
+    states why.
     """
 
     value: float
@@ -152,9 +152,9 @@ class EpochsForecast:
 class ConvergenceRun(Part):
     """One training at one batch size: the curve of the monitored metric, and the epochs until it converged.
 
-    ``stabilised_after`` is the epoch after which early stopping would have ended the training, or None if it would not
-    have. ``ended`` is False for a run that was interrupted or is still running. ``metrics`` contains all metrics at the
-    epoch where the rule stops the training, otherwise at the last epoch.
+    ``stabilised_after`` is the epoch after which early stopping would have ended the training; None if early stopping
+    would not have ended it. ``ended`` is False for a run that was interrupted or is still running. ``metrics`` contains
+    all metrics at the epoch where the rule stops the training, otherwise at the last epoch.
     """
 
     created: Moment
@@ -180,7 +180,7 @@ class ConvergenceRun(Part):
 
     @property
     def epochs_to_stabilise(self) -> float:
-        """Number of epochs with early stopping; all epochs that were run if the rule does not stop the training."""
+        """Number of epochs until the rule stops the training; the number of epochs run if the rule does not stop it."""
         return self.epochs_run if self.stabilised_after is None else self.stabilised_after
 
     @property
@@ -197,8 +197,8 @@ class ConvergenceRun(Part):
     def forecast(self, *, confidence: float = 0.9) -> EpochsForecast:
         """Forecast the number of epochs until the metric converges: the epochs run so far plus the patience.
 
-        The low end is the earliest epoch at which the rule can stop the training. At confidence 0.9, the high end was
-        not exceeded by 80 % of the trainings that were a quarter done, and by 97 % of those that were half done.
+        The lower bound is the earliest epoch at which the rule can stop the training. At confidence 0.9, the upper
+        bound was not exceeded by 80 % of the trainings that were a quarter done, and by 97 % of those half done.
         """
         confidence = check_number("confidence", confidence, above=0, most=0.9999)
         rule = self.rule
@@ -225,7 +225,7 @@ class ConvergenceRun(Part):
         value, low, high = (seen + more for more in (patience, low, high))
         is_usable, reason = True, f"the run has {len(known)} values of {rule.monitor}"
         if high > MAX_RATIO * low:
-            is_usable, reason = False, f"the interval of {low:.0f} to {high:.0f} epochs is too wide to act on"
+            is_usable, reason = False, f"the interval of {low:.0f} to {high:.0f} epochs is too wide to be useful"
         return EpochsForecast(value, low, high, is_usable, reason)
 
     @property
@@ -269,4 +269,6 @@ def check_same(runs: Sequence[ConvergenceRun]) -> None:
         values = {attrgetter(field)(run) for run in runs} - {None, ""}
         if len(values) > 1:
             shown = ", ".join(sorted(map(str, values)))
-            raise ValueError(f"they differ in {field} ({shown}). Load only runs of the same model and stopping rule.")
+            raise ValueError(
+                f"the runs differ in {field} ({shown}). Load only runs of the same model and stopping rule."
+            )

@@ -1,4 +1,4 @@
-"""Forecasts, which are predictions that were kept, and outcomes, which state what a training really took."""
+"""Records of forecasts (saved predictions of a training's time) and of outcomes (the real times of such trainings)."""
 
 from __future__ import annotations
 
@@ -19,8 +19,9 @@ Identifier = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{32}$")]
 Share = Annotated[float, Field(ge=0, le=1)]
 Usd = Annotated[float, Field(ge=0, le=1e12, allow_inf_nan=False)]
 Basis = Literal["measured", "interpolated", "extrapolated", "predicted"]
-"""Basis of a runtime: a probe of this machine and batch size, probes at smaller and larger batch sizes, probes only at
-smaller or only at larger ones, or a prediction for a machine that was not probed."""
+"""What a runtime is based on: a probe of this machine at this batch size (``measured``), probes at smaller and larger
+batch sizes (``interpolated``), probes only at smaller or only at larger batch sizes (``extrapolated``), or probes of
+other machines (``predicted``)."""
 
 
 class Bounds(Part):
@@ -43,7 +44,7 @@ class Bounds(Part):
 
 
 class Remark(Part):
-    """A finding as it stands in a file."""
+    """A finding as it is stored in a forecast."""
 
     code: Name
     message: Annotated[str, StringConstraints(max_length=5_000)]
@@ -52,12 +53,12 @@ class Remark(Part):
 
 
 class Forecast(Record):
-    """A prediction that was kept: time and cost of a training on a machine, with intervals.
+    """A saved prediction: time and cost of a training on a machine, with intervals.
 
     ``conditions`` maps the names of :data:`vmselect.grouping.CONDITIONS` to the values for which the forecast holds.
-    ``own_seconds`` is the interval of the method, if ``seconds`` was recalibrated. ``ranking`` is shared by all
-    forecasts of one ranking, in which ``rank`` 1 is the recommended candidate. ``used`` are the IDs of the records on
-    which the forecast is based.
+    If ``seconds`` was recalibrated, ``own_seconds`` is the prediction before. All forecasts of one ranking have the
+    same ID ``ranking``; ``rank`` 1 is its recommended candidate. ``used`` are the IDs of the records on which the
+    forecast is based.
 
     >>> import vmselect as vs
     >>> profile = vs.Profile.from_times(instance_type="g4dn.xlarge", batch_size=64, steps_per_epoch=100,
@@ -109,16 +110,16 @@ class Forecast(Record):
 
     @property
     def own(self) -> Interval[float]:
-        """Seconds and interval of the method itself, before recalibration."""
+        """The predicted seconds with their interval before recalibration."""
         return (self.own_seconds or self.seconds).interval
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """The findings of the prediction when it was kept."""
+        """The findings about the prediction at the time when it was saved."""
         return tuple(Finding(one.code, one.message, one.remedy, one.severity) for one in self.remarks)
 
     def outcome(self, *, seconds: float | Sequence[float], cost_usd: float | None = None) -> OutcomeRecord:
-        """A record of what the training of this forecast really took: seconds of each run, and its cost.
+        """A record of the real times of the predicted training: ``seconds`` of one run or of each run, and its cost.
 
         >>> import vmselect as vs
         >>> profile = vs.Profile.from_times(instance_type="a", batch_size=8, first_epoch_seconds=9,
@@ -139,7 +140,7 @@ class Forecast(Record):
 
 
 class OutcomeRecord(Record):
-    """What the training of one forecast really took: ``run_seconds`` of each run and ``cost_usd`` of a run."""
+    """Real seconds of each run of the training that a forecast predicted (``run_seconds``), and cost of a run."""
 
     kind: Literal["outcome"] = "outcome"
     format: Literal[1] = 1
@@ -149,7 +150,7 @@ class OutcomeRecord(Record):
 
     @property
     def title(self) -> str:
-        """A short name for messages and tables."""
+        """A short name for messages and tables: instance type and ID of the forecast."""
         return f"{self.instance_type or 'unknown machine'}, outcome of forecast {self.forecast[:8]}"
 
     @property
@@ -159,5 +160,5 @@ class OutcomeRecord(Record):
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """An outcome has no findings."""
+        """Always empty: there are no findings about an outcome."""
         return ()

@@ -22,7 +22,10 @@ Rate = Annotated[float, Field(gt=0, le=1e9)]
 
 
 class InferenceSetup(Part):
-    """What was called and under which load: ``rate`` calls per second, or a closed loop if ``rate`` is None."""
+    """The called model or function and the load: ``rate`` calls per second.
+
+    If ``rate`` is None, the load is a closed loop: each client starts its next call when the previous one returns.
+    """
 
     source: Literal["predict", "evaluate", "callable", "given"]
     model: Text | None = None
@@ -34,9 +37,9 @@ class InferenceSetup(Part):
 
 
 class Calls(Part):
-    """The successful calls of a measurement: exact sums without warm-up, and readings of a sample of the calls.
+    """The successful calls of a measurement: exact sums without warm-up, and the times of a sample of the calls.
 
-    The readings are columns with the first calls and a random sample of later calls: ``number`` of the call,
+    These times are columns with the first calls and a random sample of later calls: ``number`` of the call,
     scheduled ``start`` (seconds since the first call), ``latency`` since the scheduled start, ``service`` time since
     the actual start, items in the ``batch``, and ``label``. ``buckets`` and ``counts`` are a
     :mod:`histogram <vmselect.records.latency_histogram>` of all latencies without warm-up.
@@ -62,7 +65,7 @@ class Calls(Part):
     def _agrees(self) -> Calls:
         columns = (self.number, self.start, self.latency, self.service, self.batch, self.label)
         if len({len(column) for column in columns}) != 1:
-            raise ValueError("the columns of readings (number, start, latency, service, batch, label) differ in length")
+            raise ValueError("the columns number, start, latency, service, batch and label differ in length")
         if len(self.buckets) != len(self.counts) or sum(self.counts) != self.total:
             raise ValueError("the counts of the histogram do not add up to total")
         if len(set(self.buckets)) != len(self.buckets):
@@ -73,16 +76,16 @@ class Calls(Part):
 
     @property
     def steady(self) -> tuple[float, ...]:
-        """Latency in seconds of each reading after the warm-up."""
+        """Latency in seconds of each sampled call after the warm-up."""
         return tuple(value for value, label in zip(self.latency, self.label, strict=True) if label == "steady")
 
     @property
     def steady_service(self) -> tuple[float, ...]:
-        """Service time in seconds of each reading after the warm-up."""
+        """Service time in seconds of each sampled call after the warm-up."""
         return tuple(value for value, label in zip(self.service, self.label, strict=True) if label == "steady")
 
     def percentile(self, percentile: float) -> float | None:
-        """The latency in seconds that ``percentile`` percent of the calls did not exceed; None without calls."""
+        """The latency in seconds that ``percentile`` percent of the calls did not exceed; None if there is no call."""
         if not self.total:
             return None
         steady = self.steady
@@ -202,39 +205,39 @@ class InferenceRecord(Record):
 
     @property
     def p50_seconds(self) -> float | None:
-        """Median of the latency."""
+        """Median of the latency, in seconds."""
         return self.calls.percentile(50)
 
     @property
     def p95_seconds(self) -> float | None:
-        """95th percentile of the latency."""
+        """95th percentile of the latency, in seconds."""
         return self.calls.percentile(95)
 
     @property
     def p99_seconds(self) -> float | None:
-        """99th percentile of the latency."""
+        """99th percentile of the latency, in seconds."""
         return self.calls.percentile(99)
 
     @property
     def call_seconds(self) -> float | None:
-        """Mean service time of a call, excluding time in the queue."""
+        """Mean service time of a call in seconds, excluding time in the queue."""
         return self.calls.service_seconds / self.calls.total if self.calls.total else None
 
     @property
     def seconds_per_item(self) -> float | None:
-        """Mean service time divided by the number of items."""
+        """Mean service time per item, in seconds."""
         return self.calls.service_seconds / self.calls.items if self.calls.items else None
 
     @property
     def seconds_per_mb(self) -> float | None:
-        """Mean service time per megabyte (1,000,000 bytes) of input; None if the size of an item is unknown."""
+        """Mean service time in seconds per megabyte (1,000,000 bytes) of input; None if item sizes are unknown."""
         size = self.setup.bytes_per_item
         per_item = self.seconds_per_item
         return per_item / size * BYTES_PER_MB if size and per_item is not None else None
 
     @property
     def items_per_second(self) -> float | None:
-        """Throughput in items per second; in a closed loop this is the capacity of the machine."""
+        """Throughput in items per second. Without a fixed ``rate``, this is the capacity of the machine."""
         return self.calls.items / self.calls.seconds if self.calls.seconds else None
 
     @property
@@ -279,7 +282,7 @@ def _find(record: InferenceRecord) -> Iterator[Finding]:
         kinds = ", ".join(f"{count} {name}" for name, count in sorted(record.errors.items()))
         share = record.failed / (record.failed + calls.total)
         yield Finding(
-            "failed-calls", f"{share:.2%} of the calls failed ({kinds}).", "Remove the cause and measure again."
+            "failed-calls", f"{share:.2%} of the calls failed ({kinds}).", "Fix the cause and measure again."
         )
     if record.is_saturated:
         yield Finding(
@@ -299,8 +302,8 @@ def _find(record: InferenceRecord) -> Iterator[Finding]:
     if setup.rate is None and median and setup.source != "given" and calls.longest_seconds > 10 * median:
         yield Finding(
             "closed-loop",
-            f"The slowest call took {calls.longest_seconds / median:.0f} times the median latency. A closed loop "
-            "starts no other calls meanwhile, so the high percentiles are too low.",
+            f"The slowest call took {calls.longest_seconds / median:.0f} times the median latency. Each client waits "
+            "for its call before it starts the next (closed loop), so the high percentiles are too low.",
             "Measure with a fixed number of calls per second (rate=).",
             "info",
         )

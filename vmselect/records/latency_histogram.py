@@ -1,4 +1,4 @@
-"""Latency histograms whose buckets grow by one percent, for percentiles of many calls in bounded memory."""
+"""Latency histograms with buckets that grow by one percent, for percentiles of many calls in limited memory."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def bucket_of(seconds: float) -> int:
 
 
 def value_of(bucket: int) -> float:
-    """Middle of a bucket in seconds, at most half a percent from any latency in the bucket."""
+    """Geometric middle of a bucket in seconds, at most half a percent away from any latency in the bucket."""
     return math.exp((bucket + 0.5) * _LOG_GROWTH)
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 MAX_SQL_LENGTH = 100_000
 MEMORY_LIMIT = "2GB"
-"""Memory that a query may take."""
+"""Memory that a query may use."""
 
 _DAY = re.compile(r"(\d{4})(?:-(0[1-9]|1[0-2])(?:-(0[1-9]|[12]\d|3[01]))?)?")
 
@@ -38,16 +38,17 @@ class History:
     def compact(self, *, listener: Listener = lambda done, total: None) -> Compaction:
         """Write the records to Parquet files in the subfolder ``history``, from which they load faster.
 
-        The JSON files stay and remain authoritative. Only records without a current row are read.
+        The JSON files are not changed and remain authoritative. Only new and changed JSON files are read. ``listener``
+        is called with the number of files read so far and the number of files to read.
         """
         done = compacted.compact(self._place, listener=listener)
         self.unreadable = done.unreadable
         return done
 
     def query(self, sql: str) -> pd.DataFrame:
-        """The result of one SELECT statement of DuckDB over the table ``records``, which has a row per record.
+        """The result of one SELECT statement in DuckDB's SQL on the table ``records``, which has a row per record.
 
-        The query can read nothing but this table, and can write nothing.
+        The query can only read this table, and cannot write.
         """
         text = check_name("sql", sql, longest=MAX_SQL_LENGTH)
         return self._run([*COLUMNS], text, ())
@@ -63,7 +64,7 @@ class History:
         since: str | None = None,
         until: str | None = None,
     ) -> pd.DataFrame:
-        """The records as a table, oldest first: all ``columns``, or only those given.
+        """The records as a table, oldest first, with the given ``columns`` or, by default, with all columns.
 
         ``gpu`` is a part of the GPU's name, such as ``"T4"``. ``since`` and ``until`` are days, months or years in UTC,
         such as ``"2026-10"``; both are included.
@@ -124,7 +125,7 @@ def _select(database: Any, sql: str, values: Sequence[Any]) -> pd.DataFrame:
     try:
         statements = database.extract_statements(sql)
         if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT:
-            raise ArgumentError('The query is not one SELECT statement. Write it as "select ... from records".')
+            raise ArgumentError('The query is not a single SELECT statement. Write it as "select ... from records".')
         frame: pd.DataFrame = database.execute(statements[0], list(values)).df()
         return frame
     except duckdb.Error as wrong:

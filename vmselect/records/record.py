@@ -32,7 +32,7 @@ Factor = bool | int | Number | Text
 """The value of a varied factor, for example a batch size or a backend."""
 
 Moment = Annotated[datetime, AfterValidator(lambda moment: moment if moment.tzinfo else moment.replace(tzinfo=UTC))]
-"""A date and time. Without a time zone it is in UTC."""
+"""A date and time. A value without a time zone is taken as UTC."""
 
 
 class Part(BaseModel):
@@ -57,12 +57,12 @@ class Gpu(Facts):
 
 
 class GpuMemory(Facts):
-    """Details of the peak GPU memory of a training: what counted it, and what does not depend on the batch size."""
+    """Details of the peak GPU memory of a training: how it was measured, and parts independent of the batch size."""
 
     source: Text
-    """``torch``, ``jax`` or ``tensorflow``, whose counter was read; or ``nvml``, samples with other programs."""
+    """Counter that was read: ``torch``, ``jax`` or ``tensorflow``; or ``nvml``, which includes other programs."""
     reserved_bytes: Count | None = None
-    """Peak memory that the allocator of torch held, with unused parts."""
+    """Peak memory that the allocator of torch reserved, including unused parts."""
     limit_bytes: Count | None = None
     """Memory of one GPU that the allocator of JAX may use."""
     weights_bytes: Count | None = None
@@ -99,7 +99,7 @@ class Environment(Facts):
 
 
 class Fact(Part):
-    """A value of the placement and how it was determined (``source``)."""
+    """Instance type, region or provider of the machine, and how it was determined (``source``)."""
 
     value: Name
     source: Literal["argument", "environment", "dmi", "metadata", "given"]
@@ -136,7 +136,7 @@ def new_id() -> str:
 
 
 class Record(Part):
-    """Base of all kinds of records. Copies of a record have the same ``id``. ``factors`` maps factors to levels."""
+    """Base class of records. Copies of a record have the same ``id``. ``factors`` maps varied settings to values."""
 
     kind: str
     format: int
@@ -159,7 +159,7 @@ class Record(Part):
 
     @property
     def provider(self) -> str | None:
-        """Cloud provider of the machine (aws, azure, gcp), or None if unknown."""
+        """Cloud provider of the machine (such as aws), or None if unknown."""
         return self.placement.provider.value if self.placement.provider else None
 
     def find_unknown_machine(self) -> list[Finding]:
@@ -168,7 +168,7 @@ class Record(Part):
 
     @property
     def file_stem(self) -> str:
-        """Start of the file name of this record; the date follows."""
+        """Start of the file name of this record, before its date."""
         return self.instance_type or "unknown"
 
     def to_json(self) -> str:
@@ -180,7 +180,7 @@ class Record(Part):
     def save(self, path: str | os.PathLike[str]) -> Place:
         """Write the record to the file ``path``, or to a new file in the folder ``path``; return the path of the file.
 
-        The path may be a URL, such as ``s3://bucket/folder``. Readers see the complete file or none.
+        The path may be a URL, such as ``s3://bucket/folder``. Readers never see an incomplete file.
         """
         from vmselect.records.store import save_record
 
@@ -195,9 +195,9 @@ def describe_invalid(problem: Mapping[str, Any]) -> str:
 
 @contextmanager
 def given_as(noun: str) -> Iterator[None]:
-    """Context in which a ValidationError becomes an ArgumentError; ``noun`` is the kind of record."""
+    """Context that turns a pydantic ValidationError into an ArgumentError about the record named ``noun``."""
     try:
         yield
     except ValidationError as invalid:
         problem = describe_invalid(invalid.errors(include_url=False)[0])
-        raise ArgumentError(f"The arguments do not form a valid {noun}: {problem}. Correct the argument.") from None
+        raise ArgumentError(f"The arguments do not make a valid {noun}: {problem}. Correct the argument.") from None

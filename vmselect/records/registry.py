@@ -1,4 +1,4 @@
-"""The kinds of records, and parsing of record files of every kind and format.
+"""The kinds of records, and the parser of record files of every kind and format version.
 
 A new kind requires a module and a line in ``KINDS``. A changed format requires a new format number, an upgrade step,
 and a frozen file of the old format in the tests.
@@ -98,7 +98,7 @@ def _adapter() -> TypeAdapter[Record]:
 
 
 def _upgrade(text: bytes, invalid: ValidationError, *, source: str, noun: str) -> Record:
-    """Upgrade a record from an older format. Raises ProfileError if the file is not a valid record."""
+    """Parse a record of an older format version. Raises ProfileError if the file is not a valid record."""
     try:
         data = from_json(text)
     except ValueError as broken:
@@ -114,7 +114,7 @@ def _upgrade(text: bytes, invalid: ValidationError, *, source: str, noun: str) -
     known = KINDS.get(name) if isinstance(name, str) else None
     if known is None:
         raise ProfileError(
-            f"{source}: this file is not a {noun}: this version of vmselect does not know kind {str(name)[:60]!r}. "
+            f"{source}: this file is not a {noun}: this version of vmselect does not know the kind {str(name)[:60]!r}. "
             "Upgrade vmselect: pip install --upgrade vmselect"
         )
     number = data["format"]

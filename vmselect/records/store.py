@@ -1,4 +1,4 @@
-"""Save, find and read records in files and folders, and recover the records of processes that were killed.
+"""Save, find and read records in files and folders, and recover unfinished records of processes that were killed.
 
 While a measurement runs, its process (the writer) keeps a draft of the record in the target folder, under a name that
 readers skip. The writer replaces the draft as a whole and holds a lock on the file, which the kernel releases when the
@@ -54,11 +54,11 @@ except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
 MAX_FILE_BYTES = 32 * 1024 * 1024
-"""Larger files are not read as records. A profile of a million watched steps has about half a megabyte."""
+"""Maximum size of a record file. A profile of a million steps has about half a megabyte."""
 
 _NAME = re.compile(r"\.(?P<target>.+)\.draft(?P<part>-[0-9a-f]{32})?", re.DOTALL)
 _FOLDER = "vmselect-"
-"""Prefix in the name of a draft whose record will get an unused name in its folder."""
+"""Start of the name of a draft that will be saved in a folder under a new name, not under a name the user gave."""
 
 _open: dict[Path, Draft] = {}
 """The drafts that this process writes, by path."""
@@ -115,7 +115,7 @@ def check_replaceable(path: Place, kind: str) -> None:
 
 
 def check_target(path: Place, kind: str) -> None:
-    """Check before a measurement that a record of this ``kind`` can be written to ``path`` afterwards."""
+    """Raise ProfileError if a record of this ``kind`` cannot be written to ``path``; called before a measurement."""
     if isinstance(path, Url):
         folder, name = Folder(path.parent if path.is_record else path), f".vmselect-{new_id()[:16]}.part"
         folder.create(name, b"")
@@ -128,7 +128,7 @@ def check_target(path: Place, kind: str) -> None:
 
 
 def load_record(path: str | os.PathLike[str], *, kind: str | None = None) -> Record:
-    """Read one record of ``kind``, or of any kind if None. If its writer was killed, the draft is read."""
+    """Read one record of ``kind``, or of any kind if None. If the measuring process was killed, its draft is read."""
     where = check_place("path", path)
     if isinstance(where, Url):
         deliver(where)
@@ -172,7 +172,7 @@ def load_records(*paths: Paths) -> list[Record]:
 
 
 def find_records(*paths: Paths, kind: str | None = None) -> Iterator[Any]:
-    """Yield the records in files and in the ``*.json`` files of folders, of ``kind`` only if it is given."""
+    """Yield the records in files and in the ``*.json`` files of folders; only those of ``kind`` if it is given."""
     for _, found in walk_records(*paths, kind=kind):
         if isinstance(found, ProfileError):
             raise found
@@ -180,7 +180,7 @@ def find_records(*paths: Paths, kind: str | None = None) -> Iterator[Any]:
 
 
 def walk_records(*paths: Paths, kind: str | None = None) -> Iterator[tuple[Place, Record | ProfileError]]:
-    """Yield (file, record) for every record, and (file, error) for every file that cannot be read."""
+    """Yield (path, record) for every record, and (path, error) for every file that cannot be read."""
     noun = KINDS[kind].noun if kind else "record"
     named = [path for given in paths for path in several(check_place, "path", given)]
     if not named:
@@ -199,7 +199,7 @@ def walk_records(*paths: Paths, kind: str | None = None) -> Iterator[tuple[Place
 
 
 def _read_one(path: Place, kind: str | None) -> Iterator[tuple[Place, Record | ProfileError]]:
-    """The record in the file ``path``, or every record in the folder ``path``."""
+    """Yield (path, record or error) for the file ``path``, or for every record in the folder ``path``."""
     inside = _contents(path) if isinstance(path, Url) and not path.is_record else None
     if inside is None and isinstance(path, Path) and has_folder(path):
         inside = _local_contents(path)
@@ -233,7 +233,7 @@ def _local_contents(folder: Path) -> Iterator[tuple[Place, bytes | ProfileError]
 
 
 def _contents(url: Url) -> Iterator[tuple[Place, bytes | ProfileError]]:
-    """The content of every record in the folder ``url``, from the compacted history where that is current."""
+    """Yield (URL, content or error) for every record in the folder ``url``, if possible from its compacted history."""
     with suppress(ProfileError):  # a store may permit reading only
         deliver(url)
     folder = Folder(url)
@@ -251,7 +251,7 @@ def _contents(url: Url) -> Iterator[tuple[Place, bytes | ProfileError]]:
 def _upload(record: Record, url: Url) -> Url:
     """Write ``record`` to the file ``url``, or to a new file in the folder ``url``, and return the URL of the file.
 
-    The name of a new file contains the ID of the record, because not every store refuses to replace a file.
+    The name of a new file contains the ID of the record, because some stores replace existing files without an error.
     """
     data = record.to_json().encode("utf-8")
     if url.is_record:
@@ -266,7 +266,7 @@ def _upload(record: Record, url: Url) -> Url:
 
 
 def _outbox(url: Url) -> Path:
-    """The local folder for records that have yet to be uploaded to ``url``."""
+    """The local folder for records that are not yet uploaded to ``url``."""
     return cache_folder() / "outbox" / hashlib.sha256(os.fspath(url).encode()).hexdigest()[:32]
 
 
@@ -287,7 +287,7 @@ def deliver(url: Url) -> list[Url]:
 
 
 def _find_inside(folder: Path) -> list[Path]:
-    """The record files in ``folder``, including drafts of killed writers."""
+    """The record files in ``folder``, including drafts of processes that were killed."""
     staying = recover(folder)
     try:
         with os.scandir(folder) as entries:
@@ -332,7 +332,7 @@ class Draft:
                 self._put(record)
 
     def finish(self, record: Record) -> Place | None:
-        """Save the complete ``record`` under its final name and return its path; None in a forked child process."""
+        """Save the complete ``record`` under its final name and return its path; a forked child returns None."""
         if os.getpid() != self._process:
             return None
         saved: Place
@@ -351,7 +351,7 @@ class Draft:
             uploaded = deliver(url)
         except ProfileError as cannot:
             raise ProfileError(
-                f"{cannot} The record stays in {self._path} and is uploaded when this machine next uses the URL."
+                f"{cannot} The record stays in {self._path} and is uploaded the next time this machine uses the URL."
             ) from None
         ending = f"-{record.id[:8]}.json"
         return next((one for one in uploaded if one.name.endswith(ending)), url)
@@ -401,10 +401,10 @@ class Draft:
 
 
 def recover(path: Path) -> list[Path]:
-    """Rename the abandoned drafts in the folder ``path``, or the abandoned draft of the file ``path``, to records.
+    """Turn the abandoned drafts in the folder ``path``, or that of the file ``path``, into records by renaming them.
 
-    Symbolic links are followed. Returns the readable drafts that were not renamed: drafts in a read-only folder, and
-    drafts that this process writes.
+    Symbolic links are followed. Returns the paths of drafts that were not renamed: drafts in a read-only folder, and
+    drafts that this process is writing.
     """
     path = Path(os.path.realpath(path))
     try:
@@ -447,7 +447,7 @@ def _read(file: Path) -> Record | None:
 
 
 def _claim_name(file: Path, record: Record) -> Path:
-    """Rename a draft to an unused name in its folder. Idempotent: repeated after a crash, it leaves one file."""
+    """Rename a draft to an unused name in its folder. Idempotent: repeating it after a crash leaves a single file."""
     own = _own_name(file, record)
     if own.exists():  # a reader that could not see the lock considered the draft abandoned
         return file.replace(own)
@@ -462,7 +462,7 @@ def _claim_name(file: Path, record: Record) -> Path:
 
 
 def _own_name(file: Path, record: Record) -> Path:
-    """A file name in the folder of ``file`` that is unique because it contains the ID of the record."""
+    """A path in the folder of ``file`` that is unique because it contains the ID of the record."""
     return file.with_name(f"{name_record(record)}-{record.id[:8]}.json")
 
 
@@ -484,7 +484,7 @@ def _replace(file: Path, target: Path, record: Record) -> None:
 
 @contextmanager
 def _abandoned(file: Path) -> Iterator[bool]:
-    """Context that yields whether a draft has no writer and no other reader, and keeps the draft locked."""
+    """Context that yields True if no process writes or recovers the draft ``file``, and locks the draft meanwhile."""
     try:
         handle = os.open(file, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
     except OSError:
@@ -509,7 +509,7 @@ def _lock(handle: int) -> bool:
 
 
 def _still_there(handle: int, file: Path) -> bool:
-    """Whether the locked file still has the name ``file``."""
+    """Whether the open file ``handle`` is still the file at the path ``file``."""
     try:
         seen, now = os.fstat(handle), file.stat()
     except OSError:
@@ -518,7 +518,7 @@ def _still_there(handle: int, file: Path) -> bool:
 
 
 def _forget() -> None:
-    """Close the drafts, and so release the locks, that a forked child process inherited from its parent."""
+    """In a forked child process: close the drafts inherited from the parent, which releases their locks."""
     for draft in list(_open.values()):
         draft._release()
 

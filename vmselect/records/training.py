@@ -54,11 +54,11 @@ METHOD_TIMES = {
     "first_epoch_seconds": "first epoch",
     "second_epoch_seconds": "second epoch",
 }
-"""Properties of a profile with the quantities of the dissertation's equations, and their printed names."""
+"""Properties of a profile that contain the times of the dissertation's equations, and their printed names."""
 
 Label = Literal["first", "warmup", "opening", "steady", "partial"]
-"""Class of a step reading: the very first step (tracing and compilation), a later warm-up step, the first step of a
-later epoch, an ordinary step, or the smaller last batch of an epoch."""
+"""Class of a measured step: the very first step (tracing and compilation), a later warm-up step, the first step of a
+later epoch (``opening``), an ordinary step (``steady``), or the smaller last batch of an epoch (``partial``)."""
 
 Outcome = Literal["stopped", "watched", "interrupted", "out_of_memory", "given"]
 """How the recording ended: the probe stopped the training after enough readings, the training ended by itself, an
@@ -69,7 +69,10 @@ Saving = Literal["best", "epochs", "batches"]
 
 
 class Step(NamedTuple):
-    """One step reading: ``covers`` steps took ``seconds``. ``batch`` is the number of the last step in its epoch."""
+    """One step reading (measured duration): ``covers`` steps took ``seconds``.
+
+    ``batch`` is the position of the last of these steps in its epoch.
+    """
 
     epoch: int
     batch: int
@@ -84,10 +87,10 @@ class Step(NamedTuple):
 
 
 class Steps(Part):
-    """Step readings in chronological order, as columns. Long trainings keep a part of the readings.
+    """Step readings (measured durations) in chronological order, as columns. Of long trainings, only a part is stored.
 
     A reading covers several steps if ``steps_per_execution`` is above 1. ``readings``, ``steps`` and ``total_seconds``
-    are exact sums over the whole training, including readings that were dropped to limit the size of the record.
+    are exact sums over the whole training, including readings that are not stored, to limit the size of the record.
     """
 
     epoch: tuple[Count, ...] = Field(default=(), max_length=MAX_STEP_READINGS)
@@ -112,7 +115,7 @@ class Steps(Part):
 
     @classmethod
     def of(cls, rows: Iterable[Step], **sums: Any) -> Steps:
-        """Step readings from ``rows``. If readings were dropped, ``sums`` contains the sums over all readings."""
+        """Make an object from ``rows``. If these are a part of all readings, ``sums`` contains sums over all."""
         rows = tuple(rows)
         columns: dict[str, Any] = dict(zip(Step._fields, zip(*rows, strict=True), strict=True)) if rows else {}
         exact = {
@@ -124,7 +127,7 @@ class Steps(Part):
 
     @cached_property
     def labels(self) -> tuple[Label, ...]:
-        """Label of each reading, with warm-up detected by this version (``label`` is by the version that wrote it)."""
+        """Label of each reading, with the warm-up detected anew. ``label`` has the labels from when it was written."""
         warm = find_warmup(self.epoch, self.seconds, self.covers, self.label)
         ordinary: Mapping[Label, Label] = {"warmup": "steady"}
         return tuple(
@@ -158,7 +161,7 @@ class Steps(Part):
 
 
 class Epoch(Part):
-    """Training time of one epoch, without validation; exact even if step readings of the epoch were dropped.
+    """Training time of one epoch, without validation; exact even if not all step readings of the epoch are stored.
 
     ``seconds`` is the sum of all step readings, ``opening_seconds`` the first reading and ``closing_seconds`` the last.
     ``steps`` is None if the probe did not count steps. ``complete`` is False if the probe ended the epoch early.
@@ -204,7 +207,7 @@ class Boundary(Part):
 
 
 class Pause(Part):
-    """A pause with a known cause during the step ``batch`` of ``epoch``. The step reading excludes the pause."""
+    """A pause with a known cause during the step ``batch`` of ``epoch``. The measured step time excludes the pause."""
 
     cause: Literal["garbage collection"]
     epoch: Count
@@ -215,7 +218,7 @@ class Pause(Part):
 
 
 class InputWait(Facts):
-    """How long the steps waited for their batches: ``seconds`` of the ``wall_seconds`` that ``steps`` steps took."""
+    """Time that steps waited for their batches: ``seconds`` out of the ``wall_seconds`` that ``steps`` steps took."""
 
     seconds: Seconds
     wall_seconds: Seconds
@@ -244,7 +247,7 @@ class Timeline(Part):
     cpu_seconds: Seconds | None = None
     fit_seconds: Seconds | None = None
     run_seconds: tuple[Seconds, ...] = Field(default=(), max_length=MAX_RUNS)
-    """Total seconds of each run of the training, including initialization, if they were measured elsewhere."""
+    """Total seconds of each run of the training, including initialization, if the user gave them."""
 
     @model_validator(mode="after")
     def _init_has_a_source(self) -> Timeline:
@@ -260,12 +263,12 @@ class Timeline(Part):
 
 
 class Setup(Part):
-    """What was trained: the part of the workload that does not depend on the machine."""
+    """Model, data and settings of the training: all that does not depend on the machine."""
 
     model: Text | None = None
     parameters: Count | None = None
     structure: Text | None = None
-    """Digest of the model's layers and of which layers are trainable: it differs between frozen and unfrozen models."""
+    """Digest of the model's layers and of their trainability: it differs between frozen and unfrozen models."""
     batch_size: PositiveCount | None = None
     batch_size_source: Literal["argument", "data", "given"] | None = None
     worker_batch_size: PositiveCount | None = None
@@ -299,7 +302,7 @@ class Setup(Part):
 
 
 class EpochLogs(Part):
-    """Metrics after each epoch of a training that was watched to its end; None where one was not reported."""
+    """Metrics after each epoch of a training that was measured to its end; None if a metric was not reported."""
 
     epoch: tuple[Count, ...] = Field(default=(), max_length=MAX_EPOCHS)
     values: Mapping[Text, Annotated[tuple[Number | None, ...], Field(max_length=MAX_EPOCHS)]] = Field(
@@ -362,7 +365,7 @@ class Profile(Record):
     def total_seconds(self) -> float | None:
         """Measured seconds of the whole training including initialization (mean of the runs, if there are several).
 
-        None unless the whole training was watched, or its total was given.
+        None unless the whole training was measured, or the user gave its total time.
         """
         if self.timeline.run_seconds:
             return statistics.fmean(self.timeline.run_seconds)
@@ -372,29 +375,29 @@ class Profile(Record):
 
     @property
     def epochs_trained(self) -> int | None:
-        """Number of epochs that the whole training took; None unless :attr:`total_seconds` is known."""
+        """Number of epochs of the whole training; None unless :attr:`total_seconds` is known."""
         if self.total_seconds is None:
             return None
         return sum(epoch.complete for epoch in self.timeline.epochs if self.outcome == "watched") or self.setup.epochs
 
     @property
     def only_totals(self) -> bool:
-        """Whether the profile has total times of the training only, and none of its steps or epochs."""
+        """Whether the profile contains only total times of the training, and no times of steps or epochs."""
         return bool(self.timeline.run_seconds) and not len(self.timeline.steps) and not self.timeline.epochs
 
     @property
     def init_seconds(self) -> float | None:
-        """T(init) of the dissertation: seconds before the first step; None if not measured."""
+        """Seconds before the first step (T(init) in the dissertation); None if not measured."""
         return None if self.timeline.init_seconds is None else self.timeline.startup_seconds
 
     @property
     def first_iteration_seconds(self) -> float | None:
-        """T(it1): seconds of the first step, which includes tracing and compilation; None if not measured."""
+        """Seconds of the first step, which includes tracing and compilation; None if not measured."""
         return next((step.each for step in self.timeline.steps.rows[:1] if step.label == "first"), None)
 
     @property
     def second_iteration_seconds(self) -> float | None:
-        """T(it2): seconds of the second step; None if not measured."""
+        """Seconds of the second step; None if not measured."""
         return next((step.each for step in self._later_steps), None)
 
     @property
@@ -405,27 +408,27 @@ class Profile(Record):
 
     @property
     def first_validation_seconds(self) -> float | None:
-        """T(val1): seconds of the first validation; None if not measured."""
+        """Seconds of the first validation; None if not measured to its end."""
         return self._validation_seconds(0)
 
     @property
     def second_validation_seconds(self) -> float | None:
-        """T(val2): seconds of the second validation; None if not measured, or not to its end."""
+        """Seconds of the second validation; None if not measured to its end."""
         return self._validation_seconds(1)
 
     @property
     def first_epoch_seconds(self) -> float | None:
-        """T(ep1): seconds of the first epoch, including its validation; None if not measured to its end."""
+        """Seconds of the first epoch, including its validation; None if not measured to its end."""
         return self._epoch_seconds(0)
 
     @property
     def second_epoch_seconds(self) -> float | None:
-        """T(ep2): seconds of the second epoch, including its validation and the boundary before it; None if unknown."""
+        """Seconds of the second epoch, including its validation and the boundary before it; None if unknown."""
         return self._epoch_seconds(1)
 
     @property
     def method_seconds(self) -> dict[str, float | None]:
-        """The times above by the names of their properties, in the order in which the equations use them."""
+        """The times of ``METHOD_TIMES`` in seconds, by the names of their properties; None if not measured."""
         return {name: getattr(self, name) for name in METHOD_TIMES}
 
     @property
@@ -435,7 +438,10 @@ class Profile(Record):
         return rows[1:] if rows and rows[0].label == "first" else rows[:9]
 
     def _validation_seconds(self, number: int) -> float | None:
-        """Seconds of all passes of validation ``number``; several passes belong to one epoch, unless stated."""
+        """Seconds of validation ``number``, counted from 0; None if it was not measured to its end.
+
+        All validation passes in one epoch are one validation, unless ``setup.validations_per_epoch`` is set.
+        """
         seen = self.timeline.validations
         keys = [*range(len(seen))] if self.setup.validations_per_epoch is not None else [one.epoch for one in seen]
         chosen = list(dict.fromkeys(keys))[number : number + 1]
@@ -470,7 +476,7 @@ class Profile(Record):
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """Findings about this profile, each with a remedy, including diagnoses that are certain."""
+        """Findings about this profile, each with a remedy, including diagnoses of what limits the training."""
         from vmselect.records.warnings import find_warnings
 
         return find_warnings(self)
@@ -517,8 +523,8 @@ class Profile(Record):
 
         Pass times of steps (``first_iteration_seconds`` and ``iteration_seconds``), times of epochs including their
         validation (``first_epoch_seconds`` and ``later_epoch_seconds``), or total times of ``epochs`` epochs
-        (``total_seconds``, one per run), or several of these. ``workers`` trained together. ``factors`` maps varied
-        settings to their values, such as ``{"nodes": 3}``.
+        (``total_seconds``, one per run), or several of these. ``workers`` is the number of processes that trained
+        together. ``factors`` maps varied settings to their values, such as ``{"nodes": 3}``.
 
         >>> profile = Profile.from_times(instance_type="p3.2xlarge", batch_size=256, total_seconds=[146.5, 148.0],
         ...     epochs=13, factors={"nodes": 3}, model="seismic-fcn")

@@ -1,4 +1,4 @@
-"""Transfer records: throughput of uploads to a store and of downloads from it."""
+"""Transfer records: throughput of uploads to a store (such as a bucket) and of downloads from it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Label = Literal["warmup", "steady"]
 
 
 class TransferSetup(Part):
-    """The store and the transferred files. ``url`` has no credentials. ``store`` is the store's cloud provider."""
+    """The store and the transferred files. ``url`` has no credentials. ``store`` is the cloud provider of the store."""
 
     url: Text
     protocol: Name
@@ -33,7 +33,7 @@ class TransferSetup(Part):
 
 
 class Direction(Part):
-    """All uploads or all downloads: wall time in ``seconds``; start, duration (``taken``) and size of each file."""
+    """All uploads or all downloads: total wall time in ``seconds``; start, duration (``taken``) and size per file."""
 
     seconds: Seconds
     start: tuple[Seconds, ...] = Field(default=(), max_length=MAX_FILES)
@@ -87,7 +87,7 @@ class TransferRecord(Record):
     download: Direction | None = None
     egress_usd_per_gb: Usd | None = None
     cost_usd: Usd | None = None
-    """Upper bound of the cost of this measurement; None if no price is known."""
+    """Upper bound of the cost of this measurement in USD; None if no price is known."""
     usage: Usage | None = None
 
     @classmethod

@@ -1,8 +1,8 @@
 """Sampled usage of a machine (CPU, memory, GPU and others), summarized by phase.
 
 The name of a quantity ends in its unit; ``_share`` is a fraction from 0 to 1. ``process_cores`` and ``other_cores``
-count busy CPU cores among those that the process may use: cores busy with the process and its children, and cores busy
-with other programs.
+count busy CPU cores among the cores that the process may use: those busy with the process and its children, and those
+busy with other programs.
 """
 
 from __future__ import annotations
@@ -22,12 +22,13 @@ Phase = Literal[
     "first_call", "calls",
     "upload", "download",
 ]  # fmt: skip
-"""Phases of a training, of an inference, of a transfer. ``boundary`` is the time from the last step of an epoch to the
-first step of the next epoch, without validation. After a validation within an epoch it lasts until that step ends."""
+"""Phases of a training (first line), an inference measurement and a transfer. ``boundary`` is the time from the last
+step of an epoch to the first step of the next epoch, without validation. After a validation within an epoch, it is the
+time until the next step ends."""
 
 PHASES: tuple[Phase, ...] = get_args(Phase)
 WORK: tuple[Phase, ...] = ("steady_steps", "calls", "upload", "download")
-"""The main phases: a record has steady steps, calls, or uploads and downloads."""
+"""The main phases of the kinds of records: steady steps of a training, calls of a model, uploads and downloads."""
 
 
 class Summary(Facts):
@@ -92,7 +93,7 @@ class Usage(Facts):
         return None if found is None else found.mean
 
     def summed_up(self) -> Usage:
-        """A copy without the series, for records that contain many runs."""
+        """A copy with the statistics but without the series of samples, for records that contain many runs."""
         return self.model_copy(update={"seconds": (), "phase": (), "series": {}})
 
     def quantities(self) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Detection of the end of the warm-up in step readings."""
+"""Detection of the end of the warm-up in measured step times."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Sequence
 
 MAX_READINGS = 1_000
-"""Warm-up is detected among this many first readings; a profile always contains them."""
+"""Number of first step times in which warm-up is detected. A profile always contains these."""
 
 MIN_READINGS = 4
 NOISE_WIDTHS = 4.0
@@ -16,10 +16,10 @@ MIN_SHIFT = 0.2
 def detect_warmup(per_step_seconds: Sequence[float]) -> int:
     """Number of warm-up readings at the start of ``per_step_seconds``.
 
-    ``per_step_seconds`` are step times in chronological order, without the very first step. The second half counts as
-    steady. Readings of the first half are warm-up until the first one that differs from the median of the second half
-    by at most four times its noise or a fifth of the median, whichever is larger. Warm-up may be slower (cold caches)
-    or faster (prefetched input that runs out).
+    ``per_step_seconds`` are step times in chronological order, without the very first step. The second half is taken as
+    steady. In the first half, steps are warm-up until the first step time that differs from the median of the second
+    half by at most four times the noise of the second half or a fifth of its median, whichever is larger. Warm-up may
+    be slower (cold caches) or faster (prefetched input that runs out).
     """
     readings = list(per_step_seconds)
     if len(readings) < MIN_READINGS:
@@ -38,7 +38,7 @@ def detect_warmup(per_step_seconds: Sequence[float]) -> int:
 def find_warmup(
     epochs: Sequence[int], seconds: Sequence[float], covers: Sequence[int], labels: Sequence[str]
 ) -> set[int]:
-    """Positions of the warm-up readings among step readings, which are passed as columns.
+    """Positions of the warm-up steps among step times, which are passed as columns of equal length.
 
     Only ordinary steps of the first epoch with ordinary steps can be warm-up. Recorded, imported and old profiles all
     use this function.

@@ -18,7 +18,7 @@ CONTENTION_RATIO = 0.6
 FEW_STEPS = 5
 
 SHORT_STEP_SECONDS = 0.005
-"""Step time below which it makes a measurable difference on JAX and torch that Keras starts steps in a thread."""
+"""Step time in seconds below which, on JAX and torch, the extra thread in which Keras starts steps is measurable."""
 
 
 def find_warnings(profile: Profile) -> tuple[Finding, ...]:
@@ -120,7 +120,7 @@ def _contention(profile: Profile) -> Iterator[Finding]:
         yield Finding(
             "contention",
             f"The training used the CPU for only {ratio:.0%} of the wall time: it waited for input or other programs.",
-            "End other programs on the machine and probe again, unless your training also waits like this.",
+            "End other programs on the machine and probe again, unless such waits are normal for your training.",
         )
 
 
@@ -141,14 +141,14 @@ def _setup(profile: Profile) -> Iterator[Finding]:
 
 def _missing_parts(profile: Profile) -> Iterator[Finding]:
     if profile.timeline.init_seconds is None and not profile.only_totals:
-        why = "The start of this training is unknown, because another one ran before in the same process"
+        why = "The start of this training is unknown, because another training ran before in the same process"
         if profile.environment.notebook:
             why = "The initialization time is unknown, because a notebook starts its process long before the program"
         elif profile.outcome == "given":
             why = "No initialization time was given"
         yield Finding(
             "unknown-initialization",
-            f"{why}. The estimate counts zero seconds for initialization.",
+            f"{why}. The estimate assumes that initialization takes zero seconds.",
             "Call vmselect.mark_start() where the program begins, or pass init_seconds= to Profile.from_times.",
             "info",
         )
@@ -172,5 +172,6 @@ def warn_of_unused_gpu(gpus: str) -> Finding:
     return Finding(
         "unused-gpu",
         f"The machine has {gpus}, but the framework uses no GPU.",
-        "Install the GPU driver and the framework's GPU build, then probe again. Until then, rankings exclude it.",
+        "Install the GPU driver and the framework's GPU build, then probe again. Until then, rankings exclude this "
+        "measurement.",
     )
