@@ -60,7 +60,7 @@ class Result(ABC):
     """Base class of comparisons, effects and scores: output as text, JSON, notebook table and HTML page."""
 
     _table: ClassVar[str]
-    """The hook that shows it in a notebook."""
+    """Name of the hook that makes the HTML table for notebooks."""
 
     @property
     @abstractmethod
@@ -72,7 +72,7 @@ class Result(ABC):
         """The whole result as values that JSON can contain, with None for unknown values."""
 
     def to_json(self, *, indent: int | None = None) -> str:
-        """The payload as JSON text."""
+        """The result of :meth:`payload` as JSON text."""
         return json.dumps(self.payload(), indent=check_indent(indent), ensure_ascii=False, allow_nan=False)
 
     def __str__(self) -> str:
@@ -92,8 +92,8 @@ class Result(ABC):
 class Comparison(Result):
     """Groups of runs and the differences between them; made by :func:`vmselect.compare`.
 
-    ``groups`` and ``pairs`` are tables, ``test`` shows whether any group differs, ``verdict`` is the result in words,
-    ``shifts`` lists the level shifts inside runs, and ``findings`` the warnings.
+    ``groups`` and ``pairs`` are tables, ``test`` shows whether any group differs, ``verdict`` is the result as a
+    sentence, ``shifts`` lists the level shifts inside runs, and ``findings`` the warnings.
     """
 
     _table = "comparison_html"
@@ -101,16 +101,16 @@ class Comparison(Result):
     runs: Runs
     members: Mapping[str, Sequence[Run]]
     values: Mapping[str, Sequence[float]]
-    """The independent values of each group that the test used."""
+    """The independent values of each group (one per run or block of steps) that the test used."""
     unit: str
     baseline: str
     test: GroupTest
     tested_pairs: tuple[Pair, ...]
     confidence: float
     run_findings: tuple[Finding, ...]
-    """Findings about the runs themselves; ``findings`` adds level shifts inside them."""
+    """Findings about the runs; the property ``findings`` adds those about level shifts inside runs."""
     within: tuple[str, ...] = ()
-    """Names of the factors whose combinations are scenarios, within which the groups are compared."""
+    """Names of factors. Groups are compared separately within each combination of their levels (scenario)."""
 
     @property
     def metric(self) -> Metric:
@@ -129,7 +129,7 @@ class Comparison(Result):
 
     @property
     def order(self) -> list[str]:
-        """Names of the groups, best mean first (lowest mean first if it is unknown whether less or more is better)."""
+        """Names of the groups, best mean first, or lowest first if it is unknown whether less or more is better."""
         sign = -1 if self.metric.better == "more" else 1
         if self.within:
             level = {name: self.ratio(name, self.baseline).value for name in self.summaries}
@@ -185,7 +185,7 @@ class Comparison(Result):
 
     @cached_property
     def pairs(self) -> pd.DataFrame:
-        """A row per pair of groups: Mann-Whitney test, Holm's correction, Cliff's delta, ratio of the means."""
+        """A row per pair of groups: Mann-Whitney test with Holm's correction, Cliff's delta, ratio of the means."""
         rows = [
             {
                 **vars(pair),
@@ -217,7 +217,7 @@ class Comparison(Result):
 
     @cached_property
     def shifts(self) -> pd.DataFrame:
-        """A row for each level shift inside a run: the last reading before it, and the level before and after."""
+        """A row for each level shift inside a run: number of the last reading before the shift, levels and p value."""
         rows = [
             {"group": name, "run": number, **vars(shift), "percent": shift.percent}
             for name, runs in self.members.items()
@@ -239,14 +239,14 @@ class Comparison(Result):
             Finding(
                 "level-shift",
                 f"{row['group']}, run {row['run']}: after reading {row['after']}, the {self.metric.noun} changes by "
-                f"{row['percent']:+.0f} % and stays there.",
-                "The mean describes neither level. Check chart('series') and what else used the machine at that time.",
+                f"{row['percent']:+.0f} % and stays at that level, so the mean describes neither level.",
+                "Look at chart('series'), and check what else used the machine at that time.",
             )
             for row in self.shifts.head(MAX_SHIFTS_SHOWN).to_dict("records")
         ]
         if len(self.shifts) > MAX_SHIFTS_SHOWN:
             more = f"{len(self.shifts) - MAX_SHIFTS_SHOWN} more level shifts were found inside runs."
-            found.append(Finding("level-shift", more, "See the table 'shifts' for all level shifts."))
+            found.append(Finding("level-shift", more, "The table 'shifts' contains all level shifts."))
         return (*self.run_findings, *found)
 
     @property
@@ -331,10 +331,10 @@ def compare(
 
     ``records`` are records, rows (a DataFrame, or mappings), or a mapping of group names to numbers or records. ``by``
     names one or more factors that define the groups. ``metric`` is ``step_seconds`` by default. ``baseline`` is the
-    group with which the others are compared (default: the first). ``within`` names factors whose combinations are
-    scenarios: groups are compared inside each of them, so that differences between scenarios do not hide a difference
-    between groups. The test counts runs. With ``unit="blocks"``, for
-    groups of a single run each, it counts blocks of consecutive steps that are long enough to be independent.
+    group with which the others are compared (default: the first). ``within`` names further factors: groups are compared
+    separately in each combination of their levels (scenario), so that differences between scenarios do not hide a
+    difference between groups. A run counts as one observation. With ``unit="blocks"``, for groups of a single run each,
+    an observation is a block of consecutive steps that is long enough to be independent of other blocks.
     ``epochs`` and ``catalog`` are required for predicted total times and costs. ``better`` is ``less`` or ``more``, for
     a custom metric.
 
@@ -352,7 +352,10 @@ def compare(
     terms = Terms(epochs, catalog, market, region)
     scenario = several(check_name, "within", within) if within is not None else ()
     if scenario and (unit != "runs" or isinstance(records, Mapping)):
-        raise ArgumentError("within= compares runs that have factors. Pass records or rows, and leave unit= out.")
+        raise ArgumentError(
+            "within= names factors of runs, so it requires records or rows and unit='runs'. Pass records or rows, and "
+            "leave unit= out."
+        )
     found = collect_runs(
         records, names=[*several(check_name, "by", by), *scenario], metric=metric, better=better, terms=terms,
         model=model,
@@ -392,7 +395,7 @@ def compare(
 
 
 def _split_levels(found: Runs, scenario: tuple[str, ...]) -> Runs:
-    """``found`` with the levels of the factors ``scenario``, which are the last, as scenario of each run."""
+    """Move the levels of the last factors, named ``scenario``, from ``levels`` to ``scenario`` of each run."""
     if not scenario:
         return found
     at = len(found.names) - len(scenario)
@@ -401,7 +404,7 @@ def _split_levels(found: Runs, scenario: tuple[str, ...]) -> Runs:
 
 
 def _independent_values(groups: Mapping[str, Sequence[Run]], unit: str) -> tuple[dict[str, list[float]], str]:
-    """The independent values of each group, and what each value is: a run, or a block of readings."""
+    """The independent values of each group, and text on what a value stands for: a run, or a block of readings."""
     by_run = {name: [run.value for run in runs] for name, runs in groups.items()}
     if unit == "runs":
         return by_run, "runs"
@@ -437,7 +440,7 @@ def _find_few_runs(groups: Mapping[str, Sequence[Run]], unit: str) -> list[Findi
 
 
 def _ratio_columns(ratio: Interval[float]) -> dict[str, float]:
-    """The columns of a ratio with its interval, as a factor and as a percent difference."""
+    """Columns for a table: a ratio with its interval, as a factor and as a difference in percent."""
     sides = ("", "_low", "_high")
     ratios = {f"ratio{side}": value for side, value in zip(sides, ratio, strict=True)}
     return ratios | {f"percent{side}": 100 * (value - 1) for side, value in zip(sides, ratio, strict=True)}

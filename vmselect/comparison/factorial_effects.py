@@ -1,8 +1,8 @@
 """``effects``: estimate main effects and interactions of the factors of a designed experiment with a linear model.
 
 Levels are coded so that the effects of a factor sum to zero: an effect is the difference from the average over all
-levels, averaged over the levels of the other factors. Every cell (combination of levels) has the same weight, also if
-the numbers of runs differ or cells are missing.
+levels, averaged over the levels of the other factors. Every cell (combination of levels) has the same weight, even if
+the cells have different numbers of runs or some have none.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ from vmselect.units import list_all
 
 Floats = NDArray[np.float64]
 Term = tuple[int, ...]
-"""Positions of the factors of a term in the model: one for a main effect, two for an interaction."""
+"""Indices of the factors of a term of the model: one for a main effect, two for an interaction."""
 
 SCALES = ("linear", "log")
 MAX_CELLS = 10_000
 UNEVEN = 5.0
-"""Standard deviations of cells that differ by more than this factor are not one error."""
+"""Largest factor between the standard deviations of cells for which one common error is assumed without a finding."""
 
 EFFECT = ("effect", "low", "high", "percent", "percent_low", "percent_high", "p_value", "share")
 
@@ -55,29 +55,32 @@ class TermTest:
 
 @dataclass(frozen=True)
 class FactorialFit:
-    """The fitted linear model."""
+    """A fitted linear model of main effects and two-factor interactions."""
 
     levels: tuple[tuple[Any, ...], ...]
     terms: tuple[Term, ...]
     unestimable: tuple[Term, ...]
     coefficients: Floats
     covariance: Floats
-    """Of the coefficients, for an error of one."""
+    """Covariance matrix of the coefficients, for an ``error`` of 1."""
     places: dict[Term, slice]
     average: float
     error: float
-    """Standard deviation of a single run; nan where it is unknown."""
+    """Standard deviation of a single run; nan if it is unknown."""
     error_freedom: int
     error_source: str
     confidence: float
     tests: dict[Term, TermTest] = field(default_factory=dict)
 
     def effect(self, term: Term, which: Sequence[int]) -> Interval[float]:
-        """The effect of a combination of levels, given by position, of the factors in ``term``."""
+        """The effect, with its interval, of a combination of levels of the factors in ``term``.
+
+        ``which`` contains the index of the level of each factor.
+        """
         return self._combine(term, self._weights(term, which))
 
     def difference(self, factor: int, one: int, other: int) -> Interval[float]:
-        """The difference of level ``one`` of a factor from level ``other``, with its interval."""
+        """The effect of level ``one`` minus the effect of level ``other`` of a factor, with its interval."""
         weights = self._weights((factor,), (one,)) - self._weights((factor,), (other,))
         return self._combine((factor,), weights)
 
@@ -96,7 +99,7 @@ class FactorialFit:
 
     @property
     def quantile(self) -> float:
-        """Half-width of an interval in standard errors; nan where the error is unknown."""
+        """Half-width of an interval in standard errors; nan if the error is unknown."""
         from scipy.special import stdtrit
 
         return float(stdtrit(self.error_freedom, 0.5 + self.confidence / 2)) if self.error_freedom else math.nan
@@ -110,9 +113,9 @@ def fit_factorial(
     levels: Sequence[Sequence[Any]],
     confidence: float = 0.95,
 ) -> FactorialFit:
-    """Fit main effects, and all two-factor interactions for which enough cells were measured.
+    """Fit a linear model of all main effects, and of all two-factor interactions for which enough cells were measured.
 
-    ``rows`` contains the positions of the levels of each run, ``values`` the measured value of each run.
+    ``rows`` contains the indices of the levels of each run, ``values`` the measured value of each run.
     """
     from scipy.stats import f as f_distribution
 
@@ -122,8 +125,8 @@ def fit_factorial(
     columns: dict[Term, Floats] = {(factor,): part for factor, part in enumerate(coded)}
     if not _has_full_rank(_design(columns)):
         raise ComparisonError(
-            f"The effects of {list_all(names)} cannot be separated: some factors changed only together. Measure more "
-            "combinations, or name fewer factors."
+            f"The effects of {list_all(names)} cannot be separated, because some factors were only changed together. "
+            "Measure more combinations, or name fewer factors."
         )
     unestimable: list[Term] = []
     for pair in itertools.combinations(range(len(levels)), 2):
@@ -169,7 +172,7 @@ def fit_factorial(
 
 
 def _error(outcome: Floats, positions: NDArray[np.int_], left: float, spare: int) -> tuple[float, int, str]:
-    """Sum of squares and degrees of freedom of the error, from repetitions if there are any, else from residuals."""
+    """Sum of squares, degrees of freedom and source of the error: repetitions if there are any, else residuals."""
     _, cell = np.unique(positions, axis=0, return_inverse=True)
     cell = cell.reshape(-1)
     means = np.bincount(cell, outcome) / np.bincount(cell)
@@ -187,7 +190,7 @@ def _contrast(levels: int) -> Floats:
 
 
 def _design(columns: Mapping[Term, Floats], runs: int | None = None) -> Floats:
-    """The design matrix: a constant, and the columns of all terms."""
+    """The design matrix: a column of ones, and the columns of all terms."""
     parts = list(columns.values())
     return np.hstack([np.ones((runs or len(parts[0]), 1)), *parts])
 
@@ -218,8 +221,8 @@ def effects(
     """Estimate the main effects and interactions of ``factors`` on ``metric``, with intervals.
 
     ``records`` are records, or rows (a DataFrame, or mappings). On the ``linear`` scale an effect is a difference. On
-    the ``log`` scale an effect is a percentage, which suits times that differ severalfold. Findings list combinations
-    without a run, and interactions that cannot be estimated without them.
+    the ``log`` scale an effect is a percentage, which suits times that differ by large factors. Findings report the
+    number of combinations without a run, and interactions that therefore cannot be estimated.
 
     >>> import vmselect as vs
     >>> rows = [{"cores": c, "batch": b, "seconds": 8 / c + b / 64 + noise}
@@ -243,7 +246,9 @@ def effects(
     fixed = [found.names[i] for i in range(len(levels)) if i not in varied]
     if not varied:
         lost = [finding.message for finding in found.findings if finding.code == "missing-values"]
-        raise ComparisonError(" ".join([f"All runs have the same {', '.join(found.names)}. Vary one.", *lost]))
+        raise ComparisonError(
+            " ".join([f"All runs have the same {', '.join(found.names)}. Measure runs that differ in one.", *lost])
+        )
     names = [found.names[i] for i in varied]
     kept = [levels[i] for i in varied]
     rows = [tuple(kept[j].index(run.levels[i]) for j, i in enumerate(varied)) for run in found.runs]
@@ -251,8 +256,8 @@ def effects(
     fit = fit_factorial(rows, values, names=names, levels=kept, confidence=confidence)
     findings = [finding for finding in found.findings if finding.code not in ("mixed-settings", "confounded")]
     if fixed:
-        message = f"All runs have the same {', '.join(fixed)}, so its effect is unknown."
-        findings.append(Finding("not-varied", message, "Measure other levels to estimate its effect.", "info"))
+        message = f"All runs have the same {', '.join(fixed)}, so the effect of this factor is unknown."
+        findings.append(Finding("not-varied", message, "Measure other levels to estimate the effect.", "info"))
     study = Effects(found, fit, tuple(names), tuple(rows), scale, tuple(findings))
     return replace(study, findings=(*findings, *_find_warnings(study)))
 
@@ -282,7 +287,7 @@ class Effects(Result):
 
     @property
     def average(self) -> float:
-        """The average over all cells (the geometric mean if ``scale`` is ``log``)."""
+        """The average of the metric over all cells (the geometric mean if ``scale`` is ``log``)."""
         return self._back(self.fit.average)
 
     @cached_property
@@ -341,10 +346,10 @@ class Effects(Result):
 
     @cached_property
     def factors(self) -> pd.DataFrame:
-        """A row per factor and per pair of factors, largest share of variation first: F test and largest difference.
+        """A row per factor and per pair of factors: share of the variation, F test and largest difference.
 
-        ``p_adjusted`` is corrected for the number of terms (Holm). ``from_level`` and ``to_level`` are the
-        levels of a factor with the largest difference, which is given in percent with its interval.
+        The largest share is first. ``p_adjusted`` is corrected for the number of terms (Holm). ``from_level`` and
+        ``to_level`` are the levels of a factor with the largest difference, which is in percent with its interval.
         """
         rows = []
         for term in self.fit.terms:
@@ -373,7 +378,7 @@ class Effects(Result):
         return {"from_level": levels[high], "to_level": levels[low], "difference": difference, **percents}
 
     def _effect_columns(self, term: Term, which: tuple[int, ...]) -> dict[str, float]:
-        """The number of runs at a combination of levels, and its effect with the interval, as columns of a row."""
+        """Columns of a row: number of runs at a combination of levels, and its effect with the interval."""
         effect, test = self.fit.effect(term, which), self.fit.tests[term]
         sides = [self.average * math.expm1(side) for side in effect] if self.scale == "log" else effect
         numbers = [*sides, *self._percent(effect, self.fit.average), test.p_value, test.share]
@@ -452,7 +457,9 @@ def _find_warnings(study: Effects) -> list[Finding]:
             message += f" These interactions cannot be estimated and are assumed to be zero: {lost}."
         found.append(Finding("missing-cells", message, "Measure the missing combinations."))
     elif lost:
-        found.append(Finding("unestimable", f"There are too few runs to estimate {lost}.", "Measure more runs."))
+        found.append(
+            Finding("unestimable", f"There are too few runs to estimate the interactions {lost}.", "Measure more runs.")
+        )
     if study.fit.error_source == "none":
         message = "No combination was measured twice, so the intervals of the effects are unknown."
         found.append(Finding("no-repetitions", message, "Measure each combination at least twice."))

@@ -22,29 +22,29 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 
 WINDOW = 5.0
-"""Autocorrelation is summed over this many correlation times (Sokal's rule): beyond that it is noise."""
+"""Autocorrelation is summed over this many correlation times (Sokal's rule), because it is mostly noise beyond that."""
 
 BLOCK_TIMES = 5.0
-"""Length of a block in correlation times. On autoregressive series of 40 to 1,000 readings 4 to 6 kept false alarms at
-5 %, and longer blocks left more series without a test; see tests/benchmarks/comparison.py."""
+"""Length of a block in correlation times. On autoregressive series of 40 to 1,000 readings, 4 to 6 kept the rate of
+false alarms at 5 %, and longer blocks left more series without a test; see tests/benchmarks/comparison.py."""
 
 MIN_BLOCKS = 5
-"""Fewer blocks do not show their own spread."""
+"""Minimum number of blocks, because the spread of fewer blocks cannot be estimated."""
 
 MIN_PART = 8
-"""Readings on each side of a shift, at least."""
+"""Minimum number of readings on each side of a level shift."""
 
 MIN_CHANGE = 0.02
-"""Smaller changes, as a share of the level, are not reported."""
+"""Smallest relative change of the level that is reported."""
 
 MAX_SHIFTS = 8
 
 MARGIN = 1.0
-"""Standard errors added to the estimated autocorrelation."""
+"""Number of standard errors that are added to the estimated autocorrelation."""
 
 
 def correlation_time(values: Sequence[float] | Floats) -> float:
-    """Number of successive readings with the information of one independent reading; 1 if all are independent."""
+    """Number of successive readings that contain as much information as one independent reading; at least 1."""
     series = np.asarray(values, dtype=float)
     count = len(series)
     if count < 3:
@@ -95,9 +95,9 @@ class Shift:
 
 
 def find_shifts(values: Sequence[float], *, alpha: float = 0.01) -> tuple[Shift, ...]:
-    """The level shifts among ``values`` in chronological order, with a false-alarm rate of about ``alpha``.
+    """The level shifts in a chronological series of ``values``, with a false-alarm rate of about ``alpha``.
 
-    The rate is up to ten times as high if the correlation time is a tenth of the length of the series.
+    The false-alarm rate is up to ten times as high if the correlation time is a tenth of the length of the series.
     """
     series = np.asarray(values, dtype=float)
     edges = [0, len(series)]
@@ -120,7 +120,7 @@ def find_shifts(values: Sequence[float], *, alpha: float = 0.01) -> tuple[Shift,
 
 
 def _best_split(series: Floats) -> tuple[int, float]:
-    """The position at which the two parts of the series differ most, and the p value of the difference."""
+    """The index at which the parts of the series before and after differ most, and the p value of the difference."""
     from scipy.special import kolmogorov
     from scipy.stats import rankdata
 

@@ -1,4 +1,4 @@
-"""The registry of metrics: unit, whether less or more is better, and the functions that read them from records.
+"""The registry of metrics: their units, whether less or more is better, and functions that read them from records.
 
 A name that is not registered is looked up in ``record.metrics``, and ``usage.<quantity>`` in the usage samples. To add
 a metric, add an entry to :data:`METRICS`.
@@ -26,7 +26,7 @@ Series = Callable[[Any], Sequence[float]]
 
 
 PER_RUN = ("total_seconds", "cost_usd")
-"""Metrics that a record with several total times has for each of them."""
+"""Metrics with a value for each run, if a record contains the total times of several runs."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class Metric:
         return None if value is None else float(value)
 
     def read_runs(self, record: Record, terms: Terms) -> list[float | None]:
-        """The value of every run that ``record`` contains: several if it has total times from elsewhere."""
+        """The value of every run that ``record`` contains; a record with given total times may contain several."""
         value = self.read(record, terms)
         totals = record.timeline.run_seconds if isinstance(record, Profile) and terms.epochs is None else ()
         if self.name not in PER_RUN or len(totals) < 2 or value is None:
@@ -246,7 +246,8 @@ LESS = frozenset(
         *("seconds", "time", "runtime", "latency", "cost", "usd", "bytes"),
     )
 )
-"""Words in the name of a metric. LESS has precedence: accuracy_loss is a loss."""
+"""Words in the name of a metric that show whether more or less is better. LESS has precedence: less accuracy_loss is
+better."""
 
 
 def find_metric(name: str, records: Iterable[Record] = (), *, better: str | None = None) -> Metric:

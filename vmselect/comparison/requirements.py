@@ -1,8 +1,9 @@
 """Requirements with weights and mandatory conditions, and the scores of candidates by these requirements.
 
-A graded requirement (class ``Need``) scores best / value if less is better, and value / best if more is better. A
-condition scores 1 or 0. The total is the weighted mean, from 0 to 100. A candidate that fails a mandatory condition
-(``must``) is excluded, with the reason. Every score contains the fact that it is based on, with its source and date.
+A requirement (class ``Need``) is graded by best / value if less is better, and by value / best if more is better. A
+condition has the grade 1 or 0. The score of a candidate is the weighted mean of its grades, from 0 to 100. A candidate
+that fails a mandatory condition (``must``) is excluded, with the reason. Every grade comes with the fact on which it is
+based, and with the source and date of that fact.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ ROW_FACTS: Mapping[str, tuple[str, str, str]] = {
     "instance_type": ("instance_type", "", "measured"),
     "batch_size": ("batch_size", "", "measured"),
 }
-"""Facts in a row of a ranking: attribute, unit and source."""
+"""Facts that a row of a ranking provides: name of its attribute, unit, and source."""
 
 
 # -- facts about candidates --------------------------------------------------------------------------------------------
@@ -64,7 +65,7 @@ ROW_FACTS: Mapping[str, tuple[str, str, str]] = {
 
 @runtime_checkable
 class Ranked(Protocol):
-    """The attributes of a ranking that scoring uses. This module cannot import rankings, which are a higher layer."""
+    """The attributes of a ranking that scoring uses. (This module may not import rankings, which import it.)"""
 
     @property
     def deciding_rows(self) -> Sequence[Any]:
@@ -84,7 +85,7 @@ class Fact:
 
 
 Facts = dict[str, dict[str, Fact]]
-"""Facts by candidate and name."""
+"""Facts by the name of the candidate and the name of the fact."""
 
 
 def collect_facts(scored: Any, *, records: Any = None) -> Facts:
@@ -116,12 +117,13 @@ def read_facts(given: Mapping[Any, Any]) -> Facts:
 
 
 def _read_fact(value: Any) -> Fact:
-    """The value of one criterion for one machine, from a single value or a mapping with keys of :data:`FACT_KEYS`."""
+    """One fact about a candidate, from a plain value or from a mapping with the keys :data:`FACT_KEYS`."""
     if not isinstance(value, Mapping):
         return Fact(_check_plain(value))
     if "value" not in value or set(value) - set(FACT_KEYS):
         raise ArgumentError(
-            f"A fact has the keys {', '.join(map(str, value))}. Give 'value', and optionally 'unit', 'source', 'date'."
+            f"A fact has the keys {', '.join(map(str, value))}. The key 'value' is required; 'unit', 'source' and "
+            "'date' are optional."
         )
     date = value.get("date")
     return Fact(
@@ -159,7 +161,7 @@ def _from_ranking(ranking: Ranked, records: Any) -> Facts:
 
 
 def _name_rows(rows: Sequence[Any]) -> list[str]:
-    """A name for each candidate: its instance type, plus all attributes that differ if instance types repeat."""
+    """A name for each candidate: its instance type and, if that is not unique, all attributes that differ."""
     names = [row.instance_type for row in rows]
     if len(set(names)) == len(names):
         return names
@@ -204,7 +206,7 @@ def _describe_runs(count: int) -> str:
 
 @dataclass(frozen=True)
 class Part:
-    """The ``points`` of a candidate in one requirement: ``grade`` (0 to 1) x share of all weights x 100."""
+    """The ``points`` of a candidate for one requirement: ``grade`` (0 to 1) x ``weight`` (share of all) x 100."""
 
     candidate: str
     need: str
@@ -271,7 +273,7 @@ class Scores(Result):
 
     @property
     def verdict(self) -> str:
-        """The best candidate, its score, and the requirements in which it is first."""
+        """Sentence with the best candidate, its score, and the requirements that it meets best."""
         if not self.totals:
             reasons = "; ".join(f"{name}: {reason}" for name, reason in self.excluded.items())
             return f"{self.title}: no candidate meets the mandatory conditions ({reasons})."
@@ -302,7 +304,7 @@ class Scores(Result):
 
 @dataclass(frozen=True)
 class Need:
-    """A requirement: its ``weight``, whether ``less`` or ``more`` is ``better``, its limits, and ``must`` if mandatory.
+    """A requirement: ``weight``, whether ``less`` or ``more`` is ``better``, its conditions, and ``must`` if mandatory.
 
     >>> Need("memory_gib", at_least=16, must=True).weight
     0.0
@@ -353,7 +355,7 @@ class Need:
         return known.better if known else guess_better(self.name)
 
     def is_met(self, value: Any) -> bool:
-        """Whether ``value`` meets the condition. An unknown value (None) does not."""
+        """Whether ``value`` meets the condition. An unknown value (None) does not meet it."""
         if value is None:
             return False
         if self.one_of is not None and str(value).casefold() not in (str(one).casefold() for one in self.one_of):
@@ -390,7 +392,7 @@ class Need:
 
 @dataclass(frozen=True)
 class Requirements:
-    """Requirements, and facts that are neither measured nor in the catalog, given in Python or in a file.
+    """Requirements, and facts about candidates that are neither measured nor in the catalog.
 
     >>> needs = Requirements({"cost": 3, "uptime": 1, "memory_gib": {"at_least": 16, "must": True}})
     >>> scores = needs.score({"A": {"cost": 2.0, "uptime": 99.99, "memory_gib": 16},
@@ -426,7 +428,7 @@ class Requirements:
             raise ComparisonError(f"{where}: {wrong}") from None
 
     def score(self, ranking: Any, *, records: Any = None) -> Scores:
-        """Score the candidates of a ranking, the groups of comparisons, or the candidates of a mapping to facts.
+        """Score the candidates of a ranking, the groups of comparisons, or a mapping of candidates to facts.
 
         ``records`` provide metrics that a ranking does not contain, such as throughput or a custom metric.
         """

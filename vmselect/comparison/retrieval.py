@@ -1,4 +1,4 @@
-"""``retrieve_and_infer``: throughput if data are downloaded and then put through a model, from two kinds of records."""
+"""``retrieve_and_infer``: throughput of downloading data and then running inference on them."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ COLUMNS = (
 def retrieve_and_infer(
     transfers: Any, inferences: Any, *, by: str | Sequence[str] = "provider", confidence: float = 0.95
 ) -> pd.DataFrame:
-    """Megabytes per second if each batch is downloaded and then put through the model, a row per group.
+    """Megabytes per second if each batch is downloaded and then passed to the model: a table with a row per group.
 
-    ``mb_per_second`` is the inverse of the two times per megabyte together, with an interval from the spread of the
-    records (nan for single records). ``overlapped_mb_per_second`` is the rate of the slower part, which is reached if
-    the next batch is downloaded meanwhile. ``by`` names factors that both kinds of records have. The inference records
-    need ``bytes_per_item``.
+    ``mb_per_second`` is 1 / (download time + inference time per megabyte), with an interval from the spread of the
+    records (nan for single records). ``overlapped_mb_per_second`` is the rate of the slower of the two, which is
+    reached if the next batch is downloaded during inference. ``by`` names factors that both kinds of records contain.
+    The inference records must contain ``bytes_per_item``.
 
     >>> import vmselect as vs
     >>> moved = vs.TransferRecord.from_times(instance_type="g5.xlarge", provider="aws", url="s3://data", megabytes=100,
@@ -55,8 +55,8 @@ def retrieve_and_infer(
     both = sorted(downloads.keys() & calls.keys(), key=sort_key)
     if not both:
         raise ComparisonError(
-            f"No {', '.join(names)} has both a download and an inference with a known size of its items. Pass "
-            "bytes_per_item= to the inference probe, or group by another factor."
+            f"No {', '.join(names)} has both a download record and an inference record with a known size of its items. "
+            "Pass bytes_per_item= to the inference probe, or group by another factor."
         )
     rows = []
     for levels in both:
@@ -74,7 +74,7 @@ def retrieve_and_infer(
 
 
 def _invert(one: Sequence[float], other: Sequence[float], confidence: float) -> Interval[float]:
-    """Inverse of the sum of the means of two samples, with Welch's interval."""
+    """1 / (mean of ``one`` + mean of ``other``), with Welch's interval."""
     total = statistics.fmean(one) + statistics.fmean(other)
     if not total:
         return Interval(math.inf, math.nan, math.nan)

@@ -1,6 +1,6 @@
 """Runs, each with one independent value, read from records, rows of a table, or numbers.
 
-A run is one measurement, such as a record. Steps are readings inside a run, not repetitions of it.
+A run is one measurement, such as a record. Steps are readings inside a run, not repetitions of the run.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ READ: Mapping[str, Callable[[Any], Any]] = {
     "operating_system": lambda r: r.environment.operating_system,
     "created": lambda r: r.created.date().isoformat(),
 }
-"""Names that every record can be grouped by, in addition to its factors."""
+"""Names by which every record can be grouped, in addition to its factors, and functions that read them."""
 
 TASK_KEYS = frozenset(READ) - {"model", "batch_size", "kind"}
-"""Names that do not change what is trained. A custom factor may."""
+"""Names by which records can be grouped that do not affect what is trained; a custom factor may affect it."""
 
 MACHINE_KEYS = frozenset({"instance_type", "machine", "provider", "region"})
-"""Names that change together: grouping by one is grouping by the others."""
+"""Names of attributes that change together, so that grouping by one of them is like grouping by another."""
 
 UNKNOWN = "unknown"
 
@@ -52,9 +52,9 @@ class Run:
     title: str = ""
     date: str | None = None
     moment: float | None = None
-    """When the run began, in seconds since 1970; None if it was measured elsewhere."""
+    """When the run began, in seconds since 1970; None if the user gave its times."""
     scenario: Levels = ()
-    """Levels of the factors within which groups are compared."""
+    """Levels of the factors ``within``: groups are compared only among runs with the same levels."""
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,7 @@ def collect_runs(
         records = [item for _, item in items]
         member = {item.id: name for name, item in items} if isinstance(data, Mapping) else None
         if member and len(member) < sum(len({item.id for item in values}) for values in groups.values()):
-            raise ComparisonError("A record is in two groups. Put each record in one group.")
+            raise ComparisonError("The same record is in two groups. Put each record in one group only.")
         found = _from_records(records, wanted, metric or "step_seconds", better, terms, model, member)
     elif isinstance(data, Mapping):
         known = find_metric(metric or "value", better=better)
@@ -118,7 +118,9 @@ def collect_runs(
     else:
         found = _from_rows([row for _, row in items], wanted, metric, better)
     if not found.runs:
-        raise ComparisonError(f"No run has a finite {found.metric.noun}. Compare another metric, or measure again.")
+        raise ComparisonError(
+            f"No run contains a finite value of the {found.metric.noun}. Compare another metric, or measure again."
+        )
     return found
 
 
@@ -190,7 +192,7 @@ def _find_missing(missing: Sequence[Levels], metric: Metric) -> list[Finding]:
 
 
 def read_level(record: Record, name: str) -> Any:
-    """The level of the factor ``name`` in a record. A recorded factor takes precedence over an attribute."""
+    """The level of the factor ``name`` in a record. A factor takes precedence over an attribute of the same name."""
     if name in record.factors:
         return record.factors[name]
     value = READ[name](record) if name in READ else None
@@ -206,7 +208,7 @@ def _from_records(
     model: str | None,
     member: Mapping[str, str] | None,
 ) -> Runs:
-    """Runs of records, grouped by the factors ``names``, or by ``member``, which maps record IDs to groups."""
+    """Runs from records, grouped by the factors ``names``, or by ``member``, which maps record IDs to groups."""
     unique = grouping.distinct(records)
     if model is not None:
         unique = [record for record in unique if getattr(record, "model", None) == model]
@@ -247,7 +249,7 @@ def _check_names(records: Sequence[Record], names: Sequence[str]) -> None:
 
 
 def _check_comparable(records: Sequence[Record], names: Sequence[str], levels: Mapping[str, Levels]) -> list[Finding]:
-    """Raise an error if the records of a group trained different tasks; return findings about other differences."""
+    """Raise an error if records of one group are of different models or data; return findings on other differences."""
     kinds = {record.kind for record in records}
     if len(kinds) > 1 and "kind" not in names:
         raise ComparisonError(f"The records are of different kinds ({', '.join(sorted(kinds))}). Pass only one kind.")

@@ -1,8 +1,9 @@
-"""Comparison within scenarios, and the order in which runs were made.
+"""Comparison within scenarios, and checks of the order in which runs were made.
 
 Scenarios (combinations of other factors, such as data set and batch size) usually differ much more than the groups that
-are compared. Their differences are removed: the test permutes runs between groups only within each scenario (aligned
-ranks after Hodges and Lehmann), and the ratio of two groups is the geometric mean of their ratios in all scenarios.
+are compared. Differences between scenarios are removed: the test permutes runs between groups only within each scenario
+(aligned ranks after Hodges and Lehmann), and the ratio of two groups is the geometric mean of their ratios in all
+scenarios.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ Groups = Mapping[str, Sequence[Run]]
 TEST = "Aligned ranks within scenarios"
 PERMUTATIONS = 9_999
 MAX_LABELS = 2_000_000
-"""Labels that are permuted at once."""
+"""Maximum number of group labels that are permuted at once, to limit memory."""
 
 MIN_RUNS_FOR_DRIFT = 8
 DRIFT_ALPHA = 0.01
@@ -35,7 +36,7 @@ DRIFT_ALPHA = 0.01
 
 @dataclass(frozen=True)
 class Cells:
-    """Runs of several groups in the scenarios that contain at least two of the groups."""
+    """Runs of several groups as arrays. Scenarios that contain runs of one group only are left out."""
 
     names: tuple[str, ...]
     values: Floats
@@ -44,7 +45,7 @@ class Cells:
 
     @classmethod
     def of(cls, groups: Groups) -> Cells:
-        """The cells of all runs whose scenario has runs of another group."""
+        """Make arrays of all runs whose scenario also contains runs of another group."""
         seen: dict[Levels, set[str]] = {}
         for name, runs in groups.items():
             for run in runs:
@@ -65,14 +66,14 @@ class Cells:
         return len(np.unique(self.scenario))
 
     def aligned(self) -> Floats:
-        """The values relative to the mean of their scenario: differences of logarithms if all values are positive."""
+        """The values minus the mean of their scenario; their logarithms are used if all values are positive."""
         values = np.log(self.values) if len(self.values) and self.values.min() > 0 else self.values
         totals, counts = (np.bincount(self.scenario, weights) for weights in (values, None))
         result: Floats = values - (totals / np.maximum(counts, 1))[self.scenario]
         return result
 
     def too_few(self, *, alpha: float) -> str | None:
-        """The reason why no outcome could be significant, or None."""
+        """Text: why there are too few runs for a significant result; None if there are enough."""
         if not len(self.values):
             return "no scenario has runs of two groups"
         ways = math.prod(
@@ -83,7 +84,8 @@ class Cells:
         if least > alpha:
             chance = f"{100 * min(1.0, least):.0f} % of cases"
             return (
-                f"with {len(self.values)} runs in {self.scenarios} scenarios, such groups occur by chance in {chance}"
+                f"with {len(self.values)} runs in {self.scenarios} scenarios, groups without overlap occur by chance "
+                f"in {chance}"
             )
         return None
 
@@ -99,7 +101,7 @@ def test_within(groups: Groups, *, alpha: float) -> GroupTest:
 
 
 def _permute(cells: Cells) -> tuple[float, float]:
-    """Statistic (about chi-square with one degree of freedom less than groups) and p value of the permutation test."""
+    """Statistic (about chi-square with number of groups - 1 degrees of freedom) and p value of the permutation test."""
     from scipy.stats import rankdata
 
     ranks = rankdata(cells.aligned().round(12))
@@ -108,7 +110,7 @@ def _permute(cells: Cells) -> tuple[float, float]:
     present = np.flatnonzero(counts)
 
     def between(labels: NDArray[np.intp]) -> Floats:
-        """Sum of squares between groups, for each row of labels."""
+        """Sum of squares between groups, for each row of ``labels``."""
         sums = [((labels == one) @ ranks) ** 2 / counts[one] for one in present]
         total: Floats = np.sum(sums, axis=0)
         return total
@@ -147,10 +149,10 @@ def pairs_within(groups: Groups, *, alpha: float, testable: bool) -> list[Pair]:
 
 
 def ratio_within(one: Sequence[Run], other: Sequence[Run], *, confidence: float) -> Interval[float]:
-    """Geometric mean, over the common scenarios, of the ratio of two groups, with Student's interval.
+    """Geometric mean, over the common scenarios, of the ratio of two groups, with a Student t interval.
 
-    The error is the spread of runs inside a scenario. With one run each, it is the spread between scenarios. The ratio
-    of values that are not positive is nan.
+    The error is the spread of runs inside scenarios or, if each group has one run per scenario, the spread between
+    scenarios. The ratio is nan if a value is not positive.
     """
     cells = Cells.of({"one": one, "other": other})
     unknown = Interval(math.nan, math.nan, math.nan)
@@ -182,8 +184,11 @@ def find_incomplete(groups: Groups, name: str) -> list[Finding]:
     lacking = [group for group, runs in groups.items() if len({run.scenario for run in runs}) < len(scenarios)]
     if not lacking:
         return []
-    message = f"{list_some(lacking, 4)}: not every scenario ({name}) was measured; only common scenarios are compared."
-    return [Finding("incomplete-scenarios", message, "Measure all groups in all scenarios.", "info")]
+    message = (
+        f"{list_some(lacking, 4)}: not every combination of {name} was measured, so only common combinations are "
+        "compared."
+    )
+    return [Finding("incomplete-scenarios", message, "Measure all groups in all combinations.", "info")]
 
 
 def find_order(groups: Groups, noun: str) -> list[Finding]:
@@ -197,8 +202,11 @@ def find_order(groups: Groups, noun: str) -> list[Finding]:
     switches = sum(a != b for a, b in itertools.pairwise(names))
     found = []
     if len(sizes) > 1 and switches == len(sizes) - 1 and math.factorial(len(sizes)) / arrangements(sizes) < 0.05:
-        message = "The runs were not interleaved: all runs of a group were made before those of the next group."
-        remedy = "A change of the conditions over time looks like a difference of the groups. Alternate the groups."
+        message = (
+            "All runs of a group were made before those of the next group, so a change of the conditions over time "
+            "looks like a difference between the groups."
+        )
+        remedy = "Alternate the groups when you measure."
         found.append(Finding("not-interleaved", message, remedy, "info"))
     trend = _find_trend([run.value for *_, run in dated], [(name, run.scenario) for _, name, run in dated])
     if trend is not None:
@@ -209,7 +217,10 @@ def find_order(groups: Groups, noun: str) -> list[Finding]:
 
 
 def _find_trend(values: Sequence[float], cells: Iterable[tuple[str, Levels]]) -> float | None:
-    """Change in percent over all runs in chronological order, relative to the mean of their cell; None if none."""
+    """Trend in percent from the first to the last run, from values relative to the mean of their cell.
+
+    A cell is a group in a scenario. None if there is no significant trend.
+    """
     from scipy.stats import kendalltau, theilslopes
 
     keys = list(cells)

@@ -1,7 +1,8 @@
 """Ratios of step times between machine types, which a team can share without revealing what it trains.
 
-A ratio has the two machine types and three coarse features of the training. Machine types that no provider sells are
-left out, because their names may be those of hosts. Times, dates, models, paths, users and data are not exported.
+A row contains two machine types, the ratio of their step times, and three coarse features of the training. Machine
+types that no provider sells are left out, because their names may be names of private hosts. Times, dates, models,
+paths, users and data are not exported.
 """
 
 from __future__ import annotations
@@ -79,7 +80,7 @@ def batch_class(batch_size: int | None) -> str:
 
 
 def _training(profile: Profile) -> tuple[Hashable, ...]:
-    """What makes profiles those of the same training, for comparison only."""
+    """Key that is equal for profiles of the same training on different machines; it is not exported."""
     seen, setup = profile.environment, profile.setup
     machine = ("instance_type", "machine", "provider", "region", "market")
     varied = tuple(sorted((name, str(value)) for name, value in profile.factors.items() if name not in machine))

@@ -1,8 +1,8 @@
 """Statistics of groups of independent values: summaries, ratios with intervals, and tests.
 
-The tests are scipy's: Kruskal-Wallis over all groups, Mann-Whitney for each pair. Both test whether the values of one
-group are larger than those of another more often than by chance. They assume no distribution, so that a single slow run
-does not dominate.
+The tests are those of scipy: Kruskal-Wallis for all groups together, Mann-Whitney for each pair of groups. Both test
+whether the values of one group are larger than those of another more often than by chance. They assume no distribution,
+so that a single slow run does not dominate.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ Floats = NDArray[np.float64]
 
 RESAMPLES = 9_999
 MIN_FOR_INTERVAL = 3
-"""Values per group that a bootstrap interval needs."""
+"""Minimum number of values per group for a bootstrap interval."""
 
 MAX_ARRANGEMENTS = 20_000
-"""Up to this many ways to assign the values to the groups, all of them are tried."""
+"""Maximum number of ways to assign values to groups for which a permutation test tries all ways."""
 
 RANDOM_ARRANGEMENTS = 9_999
 EXACT_PAIR = 200
-"""Values in two groups together up to which Mann-Whitney's exact distribution is used."""
+"""Maximum number of values in two groups together for which Mann-Whitney's exact distribution is used."""
 
 ENOUGH_FOR_APPROXIMATION = 5
-"""With this many values in each of three or more groups, the chi-square approximation errs on the safe side."""
+"""Number of values in each of three or more groups from which the chi-square approximation is conservative."""
 
 
 @dataclass(frozen=True)
@@ -63,9 +63,9 @@ def ratio_of_means(
 ) -> Interval[float]:
     """The mean of ``values`` divided by the mean of ``base``, with a bootstrap interval (nan for too few values).
 
-    A percentile interval of few values is too narrow, because resamples vary less than samples do. Its level is
-    therefore raised to match Student's t for the smaller group: the expanded percentile interval (Hesterberg 2015). The
-    random seed is fixed. The ratio of negative values is nan.
+    A percentile interval of few values is too narrow, because resamples vary less than samples do. The expanded
+    percentile interval (Hesterberg 2015) therefore uses a higher confidence level, which matches Student's t for the
+    smaller group. The random seed is fixed. The ratio is nan if a value is negative.
     """
     one, other = np.asarray(values, dtype=float), np.asarray(base, dtype=float)
     below = float(other.mean())
@@ -94,7 +94,7 @@ def ratio_of_means(
 
 
 def _expanded(confidence: float, count: int) -> float:
-    """The level at which a percentile interval of ``count`` values has the coverage ``confidence``."""
+    """The confidence level at which a percentile interval of ``count`` values really covers ``confidence``."""
     from scipy.special import ndtr, stdtrit
 
     width = float(stdtrit(count - 1, 0.5 + confidence / 2)) * math.sqrt(count / (count - 1))
@@ -106,9 +106,10 @@ def _expanded(confidence: float, count: int) -> float:
 class GroupTest:
     """The result of a test whether any group differs from the others.
 
-    ``p_value`` is the chi-square approximation of Kruskal-Wallis, which is too low for few values: three against three
-    values that do not overlap give 0.0495 instead of 0.1. ``exact_p_value`` is computed by permutation where this is
-    feasible, and then decides. If no outcome could be significant, both are None, and ``reason`` explains why.
+    ``p_value`` is the chi-square approximation of Kruskal-Wallis, which is too low for few values: for three and three
+    values that do not overlap it is 0.0495 instead of 0.1. ``exact_p_value`` is computed by permutation if this is
+    feasible, and is then used for the decision. If there are too few values for a significant result, both are None,
+    and ``reason`` explains why.
     """
 
     name: str
@@ -185,7 +186,7 @@ def compare_pairs(
 
 
 def too_few(groups: Mapping[str, Sequence[float]], *, unit: str, alpha: float) -> str | None:
-    """The reason why groups are too small to be significantly different even without overlap, or None if not.
+    """Text: why groups are too small to differ significantly even without overlap; None if they are large enough.
 
     >>> too_few({"a": [1, 2, 3.0], "b": [4, 5, 6.0]}, unit="runs", alpha=0.05)
     'with 3 and 3 runs, groups without overlap occur by chance in 10 % of cases'
@@ -246,7 +247,7 @@ def format_p(p_value: float) -> str:
 
 
 def _pair_method(a: Sequence[float], b: Sequence[float]) -> Any:
-    """The method for scipy: exact without ties, all permutations if they are few, else the normal approximation."""
+    """Argument ``method`` for scipy: exact without ties, all permutations if few, else the normal approximation."""
     from scipy.stats import PermutationMethod
 
     together = [*a, *b]
@@ -259,7 +260,7 @@ def _pair_method(a: Sequence[float], b: Sequence[float]) -> Any:
 
 @lru_cache(maxsize=64)
 def _mann_whitney(a: tuple[float, ...], b: tuple[float, ...]) -> tuple[float, float]:
-    """Mann-Whitney's U and its p value. Cached, because a test of two groups and of their pair compute the same."""
+    """Mann-Whitney's U and its p value. Cached, because the test of all groups and the test of pairs both use it."""
     from scipy.stats import mannwhitneyu
 
     found = mannwhitneyu(a, b, method=_pair_method(a, b))

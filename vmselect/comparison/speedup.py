@@ -1,8 +1,8 @@
 """Speed-up, efficiency and cost of training with several workers compared with one worker.
 
-Speed-ups are ratios of predicted totals, so that start-up, validation and epoch boundaries count as in a real training.
+Speed-ups are ratios of predicted times of whole trainings, so they include start-up, validation and epoch boundaries.
 The interval of a ratio is derived from the intervals of its two times by the MOVER method (Zou and Donner 2008) on the
-logarithms: distances to the bounds in the same direction add up as squares.
+logarithms: the squared distances from the estimates to the bounds are added.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ class Speedup:
     """Comparison of a setup with several workers with the same setup with one worker.
 
     ``base`` states whether the single worker has the ``same batch`` in total or the ``same batch per worker``.
-    ``nodes`` counts workers, or machines (``unit``) if several workers share a machine and none was measured alone.
-    ``efficiency`` is the speed-up per unit. ``cost_ratio`` is the cost relative to one unit; a shared machine is paid
-    once.
+    ``nodes`` is the number of workers, or of machines if several workers share a machine and no worker was measured
+    alone; ``unit`` states which. ``efficiency`` is the speed-up divided by ``nodes``. ``cost_ratio`` is the cost
+    relative to one worker or machine; a machine that workers share is paid once.
     """
 
     setup: str
@@ -98,7 +98,7 @@ class Scaling:
         }
 
     def to_json(self, indent: int | None = None) -> str:
-        """The payload as JSON text."""
+        """The result of :meth:`payload` as JSON text."""
         return json.dumps(self.payload(), indent=check_indent(indent), allow_nan=False)
 
     def __str__(self) -> str:
@@ -204,8 +204,9 @@ def _find_warnings(rows: Sequence[Speedup], times: Mapping[Identity, tuple[Runti
         if row.base == SAME_SHARE:
             yield Finding(
                 "batch-grows",
-                f"{several} with the same batch per worker train with fewer steps and a larger total batch.",
-                "A larger batch may need more epochs. Use vmselect.select with a convergence study.",
+                f"{several} with the same batch per worker train with fewer steps and a larger total batch, which may "
+                "need more epochs.",
+                "Use vmselect.select with a convergence study.",
                 severity="info",
             )
     done = {(row.setup, row.nodes) for row in rows}
