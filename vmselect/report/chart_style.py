@@ -27,7 +27,10 @@ SERIES = ("#0072b2", "#d55e00", "#00876c", "#b04e8a", "#a67c00", "#3f9bd1", "#5b
 
 WIDTH, HEIGHT = 560, 360
 SECONDS_UNITS = ((1e-3, 1e6, "µs"), (1.0, 1e3, "ms"), (180.0, 1.0, "s"), (10_800.0, 1 / 60, "min"))
-"""Units of time on an axis: upper limit of the largest value, factor from seconds, name. Above all limits: hours."""
+"""Units of time on an axis: largest value in seconds for which the unit is used, factor from seconds, and name.
+
+Longer times are in hours.
+"""
 
 SUFFIXES = (".png", ".svg", ".json", ".html")
 FILE_STARTS = (b"<!doctype html", b"<html", b"<svg", b"\x89png")
@@ -35,7 +38,7 @@ FILE_STARTS = (b"<!doctype html", b"<html", b"<svg", b"\x89png")
 VEGA_SCHEMA = b"vega.github.io/schema"
 MAX_FILE_BYTES = 64 * 2**20
 _MARKUP = re.compile("<(?=[!/]|script)", re.IGNORECASE)
-"""Beginning of a tag or comment that a browser recognizes inside a script element."""
+"""Start of an HTML tag or comment that a browser would recognize inside a script element."""
 
 
 def altair() -> Any:
@@ -44,14 +47,14 @@ def altair() -> Any:
 
 
 def color_by(field: str, colors: Mapping[str, str], **options: Any) -> Any:
-    """The color encoding of ``field``: each name in ``colors`` has its color."""
+    """Altair color encoding of ``field``; ``colors`` maps its values to colors."""
     alt = altair()
     scale = alt.Scale(domain=list(colors), range=list(colors.values()))
     return alt.Color(f"{field}:N", scale=scale, **options)
 
 
 def axis_unit(largest: float, unit: str) -> tuple[float, str]:
-    """Factor from ``unit`` to the unit of an axis with values up to ``largest``, and the name of the latter."""
+    """Conversion factor from ``unit`` to the unit of an axis with values up to ``largest``, and name of that unit."""
     if unit != "s":
         return 1.0, unit
     return next(((factor, name) for limit, factor, name in SECONDS_UNITS if largest < limit), (1 / 3600, "h"))
@@ -63,7 +66,7 @@ def capitalize(text: str, unit: str = "") -> str:
 
 
 def require_some(ranking: Ranking, shown: Sized) -> None:
-    """Raise RankingError if ``shown`` is empty."""
+    """Raise RankingError if ``shown``, the data of a chart, is empty."""
     if not len(shown):
         raise RankingError(f"The ranking has no candidate to draw. {ranking.verdict}")
 
@@ -74,7 +77,7 @@ def themed(chart: Any, *, title: str, height: int = HEIGHT) -> Any:
 
 
 def styled(chart: Any) -> Any:
-    """``chart`` in the common style, and safe in a page whatever its names contain. Every chart passes through here."""
+    """``chart`` in the common style, with texts made safe for an HTML page. All charts use this function."""
     style = {"labelColor": "#5b6470", "titleColor": "#5b6470", "titleFontWeight": "normal", "gridColor": "#e2e3df"}
     return _disarm(
         chart.configure_view(stroke=None)
@@ -85,9 +88,9 @@ def styled(chart: Any) -> Any:
 
 
 def _disarm(chart: Any) -> Any:
-    """``chart``, or if a text could begin or end a script element, a copy with an invisible mark in this text.
+    """``chart`` with an invisible character in texts that could begin or end an HTML script element.
 
-    Altair writes the chart as unescaped JSON into a script element, in HTML files and in notebooks.
+    Altair writes charts as unescaped JSON into a script element, in HTML files and in notebooks.
     """
     alt = altair()
     with alt.data_transformers.enable("default", max_rows=None):
@@ -113,9 +116,9 @@ def draw(
 
 
 def check_target(path: str | os.PathLike[str]) -> Path:
-    """``path`` as a Path, if a page or chart may be written to it: a new file, or an existing page or chart.
+    """``path`` as a Path, after a check that it is a new file or an existing page or chart of vmselect.
 
-    Any other existing file is probably named by mistake, such as a profile after an option that takes one file.
+    Any other existing file raises ArgumentError, because it was probably named by mistake and would be lost.
     """
     target = check_path("path", path)
     if _files.has_folder(target):
@@ -135,7 +138,7 @@ def save_chart(chart: Any, path: str | os.PathLike[str], *, scale: float = 2.0) 
     target = check_target(path)
     suffix = target.suffix.lower()
     if suffix not in SUFFIXES:
-        raise ArgumentError(f"{target.name} has no suffix of a chart file. Use one of: {', '.join(SUFFIXES)}.")
+        raise ArgumentError(f"{target.name} lacks the suffix of a chart file. Use one of: {', '.join(SUFFIXES)}.")
     if suffix != ".json":
         require("vl_convert", extra="plots", needed_by=f"A chart as {suffix}")
     # "inline" embeds the script, so that the HTML file loads nothing.
@@ -168,13 +171,13 @@ def labels(candidates: Candidates, which: Iterable[int]) -> dict[int, str]:
 
 
 def records_of(ranking: Ranking, instance_type: str | None) -> list[Profile]:
-    """The profiles of ``instance_type``, by default of the best candidate."""
+    """The profiles of ``instance_type`` in ``ranking``, by default of the best candidate."""
     wanted = instance_type or ranking.best.instance_type
     return [p for one in ranking.candidates.machine_estimates if one.instance_type == wanted for p in one.records]
 
 
 def deciding_rows(ranking: Ranking, *, most: int | None = None) -> list[tuple[str, Row]]:
-    """Labels and rows of the candidates at the number of epochs that determines the ranking, best first."""
+    """Labels and rows of the candidates, best first, at the deciding epoch count; at most ``most`` if it is given."""
     column = ranking.deciding_column
     order = ranking.assessment.order[column][:most]
     named = labels(ranking.candidates, order)

@@ -1,8 +1,9 @@
 """Charts of comparisons and effects.
 
 Functions ``*_plot`` return the data of a chart: ``kind`` (boxes, intervals, lines or series), ``title``, ``lede`` (the
-text below the title), ``label`` (for screen readers), ``axis``, and numbers in the unit of the axis.
-``text`` is the tooltip of a mark. ``_draw_*`` draw the data with Altair, ``assets/comparison_charts.js`` in the page.
+text below the title), ``label`` (for screen readers), ``axis``, and numbers in the unit of the axis. ``text`` is the
+tooltip of a point or bar. Functions ``_draw_*`` draw the data with Altair; in the HTML page,
+``assets/comparison_charts.js`` draws them.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ Plot = dict[str, Any]
 
 
 def comparison_plots(comparison: Comparison) -> list[Plot]:
-    """The charts of a comparison on the page: all runs, differences of groups, and each run with a level shift."""
+    """Data of the charts of a comparison on the page: all runs, differences of groups, and runs with level shifts."""
     differences = [differences_plot(comparison)] if len(comparison.members) > 1 else []
     shifted = comparison.shifts[["group", "run"]].drop_duplicates().head(MAX_PAGE_SERIES)
     series = [series_plot(comparison, group, run) for group, run in shifted.itertuples(index=False)]
@@ -44,13 +45,13 @@ def comparison_plots(comparison: Comparison) -> list[Plot]:
 
 
 def effects_plots(effects: Effects) -> list[Plot]:
-    """The charts of effects on the page: main effects, interactions as lines and as intervals, and all runs."""
+    """Data of the charts of effects on the page: main effects, interactions as lines and as intervals, and all runs."""
     interactions = [_interactions_plot(effects)] if len(effects.interactions) else []
     return [main_plot(effects), *interaction_plots(effects), *interactions, _cells_plot(effects)]
 
 
 def runs_plot(comparison: Comparison) -> Plot:
-    """The box plot of each group with all its runs."""
+    """Data of a chart with a box plot per group and all runs as points."""
     noun, by = comparison.metric.noun, ", ".join(comparison.by).replace("_", " ")
     return _boxes(comparison.members, noun, comparison.metric.unit, label=f"{noun} by {by}, one point per run")
 
@@ -97,7 +98,7 @@ def _boxes(members: Mapping[str, Sequence[Run]], noun: str, unit: str, *, label:
 
 
 def differences_plot(comparison: Comparison) -> Plot:
-    """The interval chart of the difference of each group from the baseline, in percent."""
+    """Data of a chart with the difference of each group from the baseline in percent, with intervals."""
     plot = _intervals(
         comparison.groups,
         lambda row: row["group"],
@@ -113,7 +114,7 @@ def differences_plot(comparison: Comparison) -> Plot:
 
 
 def main_plot(effects: Effects) -> Plot:
-    """The interval chart of the effect of each level, in percent of the average."""
+    """Data of a chart with the effect of each level in percent of the average, with intervals."""
     return _intervals(
         effects.main,
         lambda row: f"{row['factor']} = {row['level']}",
@@ -144,7 +145,10 @@ def _intervals(
     color_by: Callable[[Mapping[Any, Any]], Any] = lambda _: None,
     **texts: str,
 ) -> Plot:
-    """An interval chart with a value in percent per row of ``frame``. Rows with equal ``color_by`` share a color."""
+    """Data of a chart with a percentage and its interval per row of ``frame``.
+
+    Rows with equal results of ``color_by`` have the same color.
+    """
     records = frame.head(MAX_ROWS).to_dict("records")
     colors = list(dict.fromkeys(map(color_by, records)))
     rows = []
@@ -162,7 +166,7 @@ def _intervals(
 
 
 def interaction_plots(effects: Effects) -> list[Plot]:
-    """A line chart per pair of factors: the average of each pair of levels. Non-parallel lines show an interaction."""
+    """Data of a line chart per pair of factors: mean of each pair of levels. Non-parallel lines show an interaction."""
     cells = effects.cells[effects.cells["count"] > 0]
     noun, unit = effects.metric.noun, effects.metric.unit
     plots = []
@@ -194,7 +198,7 @@ def interaction_plots(effects: Effects) -> list[Plot]:
 
 
 def series_plot(comparison: Comparison, group: str, run: int) -> Plot:
-    """The chart of the readings of a run in order, with the median of each part between two level shifts."""
+    """Data of a chart of the measured values of a run in order, with the median of each part between level shifts."""
     noun, unit = comparison.metric.noun, comparison.metric.unit
     series = pd.Series(comparison.members[group][run - 1].series)
     shifts = comparison.shifts
@@ -279,9 +283,9 @@ def _draw_intervals(plot: Plot, *, title: str) -> Any:
 
 
 def scenario_points(comparison: Comparison, cost: Comparison | None = None) -> pd.DataFrame:
-    """A row per scenario and group: the mean, and the mean of ``cost`` (nan if it is not known)."""
+    """A row per scenario and group: the mean of the metric, and the mean cost (nan if it is not known)."""
     if not comparison.within:
-        raise ComparisonError("The comparison has no scenarios. Compare with within=[factors].")
+        raise ComparisonError("The comparison has no scenarios. Compare again with within=[names of factors].")
     points = comparison.scenarios[["scenario", "group", "mean"]]
     if cost is None:
         return points.assign(cost=float("nan"))
@@ -316,7 +320,9 @@ def _draw_series(comparison: Comparison) -> Any:
     alt = altair()
     runs = [(group, i) for group, some in comparison.members.items() for i, run in enumerate(some, 1) if run.series]
     if not runs:
-        raise ComparisonError("The records of these runs contain no single readings. Draw the chart 'boxes' instead.")
+        raise ComparisonError(
+            "The records of these runs contain no times of single steps. Draw the chart 'boxes' instead."
+        )
     charts = []
     for group, number in runs[:MAX_SERIES_CHARTS]:
         plot = series_plot(comparison, group, number)
@@ -332,7 +338,7 @@ def _draw_interactions(effects: Effects) -> Any:
     alt = altair()
     plots = interaction_plots(effects)
     if not plots:
-        raise ComparisonError("Interactions need at least two factors. Draw the chart 'main' instead.")
+        raise ComparisonError("A chart of interactions requires at least two factors. Draw the chart 'main' instead.")
     charts = []
     for plot in plots:
         points = [point | {"line": line["name"]} for line in plot["lines"] for point in line["points"]]

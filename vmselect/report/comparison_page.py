@@ -1,6 +1,6 @@
 """The comparison page: text, tables and charts of groups, effects, scores and forecasts in one HTML file.
 
-Text and tables are HTML. The script only draws charts, whose numbers the tables contain, too.
+Text and tables are HTML. The script only draws charts of numbers that the tables contain, too.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ def render_comparisons(parts: Sequence[Part]) -> str:
     parts = list_items(parts)
     for part in parts:
         if not isinstance(part, Part):
-            raise ArgumentError(f"A page cannot contain {show(part)}. Give comparisons, effects or scores.")
+            raise ArgumentError(f"A page cannot contain {show(part)}. Pass comparisons, effects or scores.")
     if not parts:
-        raise ArgumentError("The list of parts is empty. Give at least one comparison, effects or scores.")
+        raise ArgumentError("There is nothing to write to the page. Pass at least one comparison, effects or scores.")
     plots: list[Plot] = []
     sections = [_section(number, part, plots) for number, part in enumerate(parts, 1)]
     titles = [_title(part) for part in parts]
@@ -71,7 +71,7 @@ def _title(part: Part) -> str:
 
 
 def _subject(parts: Iterable[Part]) -> list[str]:
-    """Texts for the head of the page: model and number of runs."""
+    """Texts for the top of the page: model and number of runs."""
     measured = [part.runs for part in parts if not isinstance(part, Scores | Score)]
     runs = max((len(one.runs) for one in measured), default=0)
     models = {getattr(record, "model", None) for one in measured for record in one.records} - {None}
@@ -106,7 +106,7 @@ def _section(number: int, part: Part, plots: list[Plot]) -> str:
 
 
 def _pictures(own: list[Plot], plots: list[Plot]) -> str:
-    """HTML elements for the charts ``own``, which are appended to ``plots``. The script fills them by index."""
+    """Empty HTML elements for the charts ``own``, which are appended to ``plots``; the page's script draws them."""
     places = []
     for number, plot in enumerate(own, len(plots)):
         title = f'<h3 dir="auto">{escape(plot["title"])}</h3>'

@@ -55,7 +55,7 @@ def _row(label: str, row: Row) -> dict[str, Any]:
 
 
 def effect_rows(effects: Effects) -> list[dict[str, Any]]:
-    """Table rows, one per level of a factor: mean, effect, and the share of variation that the factor explains."""
+    """Rows for a table, one per level of a factor: mean, effect, and the share of variation the factor explains."""
     return [
         {
             "factor": row["factor"],
@@ -71,7 +71,7 @@ def effect_rows(effects: Effects) -> list[dict[str, Any]]:
 
 
 def scaling_rows(scaling: Scaling) -> list[dict[str, Any]]:
-    """Table rows, one per number of workers: time, and speed-up, efficiency and cost relative to one worker."""
+    """Rows for a table, one per number of workers: time, and speed-up, efficiency and cost relative to one worker."""
     return [
         {
             "setup": row.setup,
@@ -166,7 +166,7 @@ def effects_html(effects: Effects, *, pictures: str = "", verdict: bool = True) 
 
 
 def scores_html(scores: Scores, *, verdict: bool = True) -> str:
-    """The scores as HTML: verdict, table of points per candidate, the source of every number, excluded candidates."""
+    """The scores of candidates as HTML: verdict, points per requirement, source of every number, and exclusions."""
     table = [
         {name: f"{value:.1f}" if isinstance(value, float) else value for name, value in row.items()}
         for row in scores.table.to_dict("records")
@@ -182,7 +182,7 @@ def scores_html(scores: Scores, *, verdict: bool = True) -> str:
 
 
 def score_html(score: Score, *, pictures: str = "", verdict: bool = True) -> str:
-    """A score as HTML: verdict, groups, reliability, the worst cases with their findings, and what was not scored."""
+    """The score of forecasts as HTML: verdict, groups, reliability, worst cases with findings, unscored records."""
     groups = [
         {
             name: f"{value:.0%}" if str(name).startswith("coverage") else _plain(value)
@@ -235,7 +235,7 @@ def _list(lines: Iterable[str]) -> str:
 
 
 def _table(rows: Sequence[Mapping[Any, Any]], title: str) -> str:
-    """``rows`` as an HTML table, or an empty string if there are none. ``title`` names the table for screen readers."""
+    """``rows`` as an HTML table; an empty string if there are no rows. ``title`` is the name for screen readers."""
     if not rows:
         return ""
     head = "".join(f'<th scope="col">{escape(str(name))}</th>' for name in rows[0])

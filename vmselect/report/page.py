@@ -47,7 +47,7 @@ def render_page(ranking: Ranking) -> str:
 
 
 def assemble(data: Mapping[str, Any], *, main: str, scripts: Sequence[str], first: tuple[str, str]) -> str:
-    """A page as HTML with the body ``main``. ``first`` contains the id and the name of its first section."""
+    """A page as HTML with the body ``main``. ``first`` contains the HTML id and the name of its first section."""
     style = read_asset("page.css")
     script = '"use strict";\n{\n' + "\n".join(read_asset(f"{name}.js") for name in scripts) + "}\n"
     policy = (

@@ -1,4 +1,4 @@
-"""The data of the report page: the payload of the ranking, measurements, and facts about the computation."""
+"""The data of the report page: ranking, measurements, and facts about the computation."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ MAX_SAMPLED = 20
 
 
 def page_data(ranking: Ranking, *, most: int = MAX_CANDIDATES) -> dict[str, Any]:
-    """The payload of the ranking and the key ``page``. Rows are omitted, because the page computes them."""
+    """The ranking as values for JSON, and further data under the key ``page``. The page computes the rows itself."""
     kept = _choose_candidates(ranking, most)
     data = ranking.payload(rows=False, which=kept)
     subject, profiles = _subject(ranking), _profiles(ranking)
@@ -53,7 +53,7 @@ def page_data(ranking: Ranking, *, most: int = MAX_CANDIDATES) -> dict[str, Any]
 
 
 def _choose_candidates(ranking: Ranking, most: int) -> list[int]:
-    """Positions of the candidates on the page: all, or the cheapest and the fastest if there are more than ``most``."""
+    """Indices of the candidates on the page: all, or the cheapest and the fastest if there are more than ``most``."""
     if len(ranking.candidates) <= most:
         return list(range(len(ranking.candidates)))
     kept: set[int] = set()
@@ -66,7 +66,7 @@ def _choose_candidates(ranking: Ranking, most: int) -> list[int]:
 
 
 def _subject(ranking: Ranking) -> list[str]:
-    """Texts for the head of the page: model, batch sizes and number of machines."""
+    """Texts for the top of the page: model, batch sizes and number of machines."""
     machines = ranking.candidates.machine_estimates
     models = {profile.model for one in machines for profile in one.records if profile.model}
     batches = sorted({machine.batch_size for machine in machines if machine.batch_size})
@@ -99,7 +99,10 @@ def _facts(ranking: Ranking) -> list[list[str]]:
 
 
 def _speedups(ranking: Ranking) -> list[list[str]]:
-    """Facts about the speed-up of several workers over one worker, if both were measured and epochs are given."""
+    """Facts about the speed-up of several workers over one worker, if both were measured.
+
+    Empty if the number of epochs comes from a convergence study.
+    """
     if not ranking.settings.epochs:
         return []
     epochs = ranking.settings.epochs[-1]
@@ -134,7 +137,7 @@ def _measured(ranking: Ranking) -> str:
 
 
 def _profiles(ranking: Ranking) -> list[Profile]:
-    """The distinct profiles of all machine estimates, those of the best candidate first."""
+    """The distinct profiles of all machine estimates, starting with those of the best candidate."""
     machine_estimates = ranking.candidates.machine_estimates
     ranked = ranking.candidates.machine_estimate[ranking.assessment.order[ranking.deciding_column]]
     order = dict.fromkeys([*ranked.tolist(), *range(len(machine_estimates))])

@@ -1,4 +1,4 @@
-"""Charts of a ranking: time against cost, against epochs and against batch size, and the terms of the time.
+"""Charts of a ranking: cost against time; both against epochs, batch size and number of GPUs; and terms of the time.
 
 Each chart has two functions: ``*_points`` returns its numbers, ``*_chart`` draws them.
 """
@@ -68,7 +68,7 @@ Value = Literal["time", "cost"]
 
 
 def time_cost_points(ranking: Ranking, *, most: int = MAX_POINTS) -> pd.DataFrame:
-    """A row per candidate at the number of epochs that determines the ranking, best first: hours and USD.
+    """A row per candidate at the deciding epoch count, best first: hours and USD.
 
     ``kind`` is ``best``, ``Pareto front`` or ``other``; ``basis`` is ``probed`` or ``never probed``.
     """
@@ -78,7 +78,7 @@ def time_cost_points(ranking: Ranking, *, most: int = MAX_POINTS) -> pd.DataFram
 
 
 def _points(rows: Sequence[tuple[str, Row]], *more: str) -> pd.DataFrame:
-    """Label, rank, hours and USD with intervals and basis of each row, and the fields ``more``."""
+    """DataFrame with the label, rank, hours, USD and basis of each row, and with its fields ``more``."""
     fields = ["rank", "seconds", "seconds_low", "seconds_high", "cost_usd", "cost_low", "cost_high", *more]
     values = [[label, *(getattr(row, field) for field in fields)] for label, row in rows]
     frame = pd.DataFrame(values, columns=["machine", *fields])
@@ -88,7 +88,7 @@ def _points(rows: Sequence[tuple[str, Row]], *more: str) -> pd.DataFrame:
 
 
 def time_cost_chart(ranking: Ranking) -> Any:
-    """Draw cost against time, a point per candidate."""
+    """Draw cost against time, with a point per candidate."""
     alt = altair()
     data = time_cost_points(ranking)
     require_some(ranking, data)
@@ -121,7 +121,7 @@ def time_cost_chart(ranking: Ranking) -> Any:
 
 
 def _marks(data: pd.DataFrame, *, size: int, tooltip: list[str], **encoding: Any) -> list[Any]:
-    """Layers with circles: filled, or hollow for machines that were never probed, with a legend."""
+    """Chart layers with a circle per row of ``data``; the circles of machines that were never probed are hollow."""
     alt = altair()
     hollow = data["basis"] == NEVER_PROBED
     filled = alt.Chart(data[~hollow]).mark_circle(size=size, opacity=1).encode(tooltip=tooltip, **encoding)
@@ -137,7 +137,7 @@ def _marks(data: pd.DataFrame, *, size: int, tooltip: list[str], **encoding: Any
 def choose_sides(
     x: Iterable[float], y: Iterable[float], texts: Iterable[str], *, most: tuple[float, float], log: bool
 ) -> list[tuple[str, int, int] | None]:
-    """For each point, the first of :data:`SIDES` at which its label overlaps no other label or point, or None.
+    """For each point, the first of :data:`SIDES` at which its label overlaps no other label or point; None if none.
 
     ``most`` is the largest value on each axis. No label crosses the vertical axis.
     """
@@ -176,7 +176,7 @@ def _span(values: pd.Series[float]) -> float:
 def epochs_points(ranking: Ranking, value: Value, *, most: int = MAX_EPOCH_LINES) -> pd.DataFrame:
     """A row per candidate and number of epochs: label, epochs, and hours or USD with interval.
 
-    Candidates that are best at some number of epochs come first, then the best of the ranking, ``most`` in all.
+    Candidates that are best at some number of epochs come first, then the best of the ranking; at most ``most``.
     """
     counts = _counts(ranking)
     wider = ranking.rerank(epochs=counts, deadline_hours=None, budget_usd=None)
@@ -190,7 +190,7 @@ def epochs_points(ranking: Ranking, value: Value, *, most: int = MAX_EPOCH_LINES
 
 
 def crossover_points(ranking: Ranking, value: Value) -> pd.DataFrame:
-    """A row per crossover within the chart: epochs, instance type of the new leader, and its hours or USD."""
+    """A row per crossover within the chart: epochs, instance type of the new best candidate, and its hours or USD."""
     rows: list[tuple[int, str, float]] = []
     for change in ranking.crossovers(value, up_to=_counts(ranking)[-1]):
         wider = ranking.rerank(epochs=change.epochs, objective=value, deadline_hours=None, budget_usd=None)
@@ -200,7 +200,7 @@ def crossover_points(ranking: Ranking, value: Value) -> pd.DataFrame:
 
 
 def epochs_chart(ranking: Ranking, value: Value) -> Any:
-    """Draw time or cost against epochs: a line per candidate, the interval of the best, and a ring per crossover."""
+    """Draw time or cost against epochs: a line per candidate, interval of the best one, and a ring per crossover."""
     alt = altair()
     changes, data = crossover_points(ranking, value), epochs_points(ranking, value)
     require_some(ranking, data)
@@ -228,14 +228,14 @@ def epochs_chart(ranking: Ranking, value: Value) -> Any:
 
 
 def _counts(ranking: Ranking) -> list[int]:
-    """At most sixty numbers of epochs to draw: from 1 to twice the number that determines the ranking."""
+    """At most sixty numbers of epochs to draw: from 1 to twice the deciding epoch count."""
     settings = ranking.settings
     most = max(10, 2 * (settings.decide_at or 1), *settings.epochs, 1)
     return sorted({int(n) for n in np.linspace(1, most, 60).round()})
 
 
 def _spread_apart(values: list[float], *, share: float) -> list[float]:
-    """``values`` increased until no two are closer than ``share`` of the largest, so that labels do not overlap."""
+    """Increase ``values`` until no two are closer than ``share`` of the largest, so that labels do not overlap."""
     gap = share * max(values, default=0.0)
     placed, floor = list(values), -gap
     for i in sorted(range(len(values)), key=values.__getitem__):
@@ -244,7 +244,7 @@ def _spread_apart(values: list[float], *, share: float) -> list[float]:
 
 
 def _lines(wider: Ranking, values: npt.NDArray[Any], most: int) -> list[int]:
-    """Positions of the candidates to draw: the best at each number of epochs, then the best at the middle number."""
+    """Indices of the candidates to draw: the best at each number of epochs, then the best at the middle number."""
     order = wider.assessment.order
     leaders = [int(rows[np.argmin(values[rows, column])]) for column, rows in enumerate(order) if len(rows)]
     decided = [int(i) for i in order[len(order) // 2][: 4 * most]] if order else []
@@ -268,7 +268,7 @@ def terms_points(ranking: Ranking, *, most: int = MAX_BARS) -> pd.DataFrame:
 
 
 def terms_chart(ranking: Ranking) -> Any:
-    """Draw the terms of each candidate: of time if it has the larger weight in the objective, else of cost."""
+    """Draw the terms of the time of each candidate, or of its cost if cost has the larger weight in the objective."""
     alt = altair()
     data = terms_points(ranking)
     require_some(ranking, data)
@@ -291,9 +291,9 @@ def terms_chart(ranking: Ranking) -> Any:
 
 
 def batch_points(ranking: Ranking, *, most: int = MAX_BATCH_LINES) -> pd.DataFrame:
-    """A row per instance type and batch size at the lowest price: epochs, hours and USD with intervals.
+    """A row per instance type and batch size, with its cheapest offer: epochs, hours and USD with intervals.
 
-    The rows are those of the ``most`` best instance types.
+    Only the ``most`` best instance types are included.
     """
     rows = [row for row in ranking.deciding_rows if row.batch_size]
     machines = list(dict.fromkeys(row.instance_type for row in rows))[:most]
@@ -316,7 +316,7 @@ def metric_points(ranking: Ranking) -> pd.DataFrame:
 
 
 def batch_time_chart(ranking: Ranking) -> Any:
-    """Draw training time against batch size, a line per instance type."""
+    """Draw training time against batch size, with a line per instance type."""
     alt = altair()
     data = batch_points(ranking)
     require_some(ranking, data)
@@ -332,7 +332,7 @@ def batch_time_chart(ranking: Ranking) -> Any:
 
 
 def cost_time_chart(ranking: Ranking) -> Any:
-    """Draw cost against time, a line per instance type through its batch sizes."""
+    """Draw cost against time, with a line per instance type that connects its batch sizes."""
     alt = altair()
     data = batch_points(ranking)
     require_some(ranking, data)
@@ -382,7 +382,7 @@ def _color(data: pd.DataFrame, **options: Any) -> Any:
 
 
 def gpus_points(ranking: Ranking) -> pd.DataFrame:
-    """A row per GPU model, total number of GPUs and measure: ``value`` is the lowest hours, or the lowest USD."""
+    """A row per GPU model, total number of GPUs and measure (time or cost) with its lowest ``value``."""
     if ranking.scaling.empty:
         raise RankingError("The ranking has no machine that trains on all of its GPUs. Rank GPU machines with gpus=.")
     lowest = ranking.scaling.groupby(["gpu_model", "gpus"], as_index=False)[["seconds", "cost_usd"]].min()
@@ -392,7 +392,7 @@ def gpus_points(ranking: Ranking) -> pd.DataFrame:
 
 
 def gpus_chart(ranking: Ranking) -> Any:
-    """Draw the lowest time and the lowest cost against the number of GPUs; rings mark the best number of each."""
+    """Draw the lowest time and the lowest cost against the number of GPUs; rings mark the best number of GPUs."""
     alt = altair()
     data = gpus_points(ranking)
     x = alt.X("gpus:Q", title="GPUs", axis=alt.Axis(values=sorted(set(data["gpus"]))))
@@ -422,7 +422,8 @@ CHARTS: Mapping[str, Callable[..., Any]] = {
     "batch-metric": batch_metric_chart,
     "gpus": gpus_chart,
 }
-"""The charts of a ranking by name. Epochs charts need given epochs, the chart ``batch-metric`` a convergence study."""
+"""The charts of a ranking by name. ``epochs-*`` require that the user gave numbers of epochs, ``batch-metric`` requires
+a convergence study."""
 
 
 chart = partial(draw, CHARTS)
@@ -433,7 +434,7 @@ chart = partial(draw, CHARTS)
 
 
 def accuracy_points(accuracy: Accuracy) -> pd.DataFrame:
-    """Two rows per watched training: its ``real`` time and its ``estimate`` with the interval, in seconds."""
+    """Two rows per training: its ``real`` time and its ``estimate`` with the interval, in seconds."""
     several = len({(row.title, row.epochs) for row in accuracy}) > len({row.title for row in accuracy})
     rows: list[tuple[Any, ...]] = []
     for row in accuracy:
@@ -444,7 +445,7 @@ def accuracy_points(accuracy: Accuracy) -> pd.DataFrame:
 
 
 def real_estimate_chart(accuracy: Accuracy) -> Any:
-    """Draw a pair of bars (real time and estimate) per watched training, with the interval of the estimate."""
+    """Draw a pair of bars (real time and estimate) per training, with the interval of the estimate."""
     alt = altair()
     data = accuracy_points(accuracy)
     factor, unit = axis_unit(float(data[["seconds", "high"]].max().max()), "s")
@@ -486,7 +487,9 @@ def load_points(ranking: ServingRanking) -> pd.DataFrame:
         if row.load is not None
     ]
     if not rows:
-        raise RankingError("The ranking has no feasible load to draw. Rank with load=[...], in items per second.")
+        raise RankingError(
+            "The ranking has no load for which a machine is feasible. Rank with load=[...], in items per second."
+        )
     return pd.DataFrame(rows).sort_values(["service", "load"], ignore_index=True)
 
 
@@ -510,4 +513,4 @@ SERVING_CHARTS = {
     "latency-load": partial(_draw_load, field="latency_ms", axis="p{} latency, ms", title="Latency against load"),
 }
 serving_chart = partial(draw, SERVING_CHARTS)
-"""Draw a ranking of services as chart ``kind``: ``cost-load`` or ``latency-load``."""
+"""Draw a ranking of machines for serving as chart ``kind``: ``cost-load`` or ``latency-load``."""

@@ -1,4 +1,4 @@
-"""Charts of a score: observed against promised coverage, and real times against forecasts."""
+"""Charts of a score of forecasts: observed against promised coverage of intervals, and forecasts against real times."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
 MAX_POINTS = 2_000
 SHOWN_LEVELS = (0.1, 0.25, 0.5, 0.75, 0.9, 0.95)
-"""Confidence levels of the chart in the page."""
+"""Confidence levels in the chart of the HTML page."""
 
 
 def reliability_plot(score: Score) -> Plot:
-    """The data of the reliability chart for the page."""
+    """The data of the reliability chart (observed against promised coverage) for the HTML page."""
     data = score.reliability
     shown = data[data["confidence"].isin(SHOWN_LEVELS)]
     names = [f"{level:.0%}" for level in shown["confidence"]]
@@ -46,7 +46,7 @@ def reliability_plot(score: Score) -> Plot:
 
 
 def reliability_chart(score: Score) -> Any:
-    """Draw the observed coverage, with its interval, against the promised one; the diagonal is perfect."""
+    """Draw the observed coverage, with its interval, against the promised coverage; the diagonal is perfect."""
     alt = altair()
     data = score.reliability
     _require(score)
@@ -62,7 +62,7 @@ def reliability_chart(score: Score) -> Any:
 
 
 def error_points(score: Score) -> pd.DataFrame:
-    """A row per case: title, real hours, predicted hours with their interval, and whether the real time is inside."""
+    """A row per forecast: title, real hours, predicted hours with interval, and whether the real time is inside."""
     rows = [
         (case.title, case.real_seconds / 3600, *(part / 3600 for part in case.estimate), case.inside)
         for case in score.cases[-MAX_POINTS:]

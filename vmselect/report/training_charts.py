@@ -1,6 +1,6 @@
 """Charts of measurements: step times, utilization over time, and epoch curves.
 
-Each chart has two functions: ``*_points`` returns its numbers, also for the page, and ``*_chart`` draws them.
+Each chart has two functions: ``*_points`` returns its numbers, also for the report page, and ``*_chart`` draws them.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ PHASES = {
 MAX_PAGE_SAMPLES, MAX_CHART_SAMPLES = 200, 1_000
 """Maximum number of samples of each quantity on the page, and in a chart."""
 MAX_BANDS = 1_000
-"""Maximum number of bands in a chart, more than a training has: its record keeps 240 samples of each phase."""
+"""Maximum number of colored bands (phases) in a chart. A training has fewer: its record has 240 samples per phase."""
 SLACK = 1.01
-"""Tolerance for the time that a kept sample represents, because the last samples of a phase may not be kept."""
+"""Tolerance factor for the time that a stored sample represents: the last samples of a phase may not be stored."""
 MAX_LINES, MAX_EPOCHS = len(SERIES), 300
 PANEL_WIDTH, PANEL_HEIGHT = 300, 260
 
@@ -60,9 +60,9 @@ PANEL_WIDTH, PANEL_HEIGHT = 300, 260
 
 
 def step_points(profile: Profile, *, most: int = 2_000) -> dict[str, Any]:
-    """Position, seconds per step and label of each reading in the profile, and the median of the steady readings.
+    """Number, time and label of each measured step in the profile, and the median time of the steady steps.
 
-    If there are more than ``most`` readings, only some of the steady readings are returned.
+    If there are more than ``most`` measured steps, only some of the steady steps are returned.
     """
     steps = profile.timeline.steps
     positions = _positions(steps)
@@ -79,7 +79,7 @@ def step_points(profile: Profile, *, most: int = 2_000) -> dict[str, Any]:
 
 
 def _positions(steps: Steps) -> list[int]:
-    """For each reading, the number of its last step, counted from the start of the fit."""
+    """For each measured time, the number of the last step it covers, counted from the start of the training."""
     if len(steps) == steps.readings:
         return list(accumulate(steps.covers))
     # Some readings were not kept, so that the number follows from epoch and batch.
@@ -127,7 +127,7 @@ def steps_chart(ranking: Ranking, *, instance_type: str | None = None) -> Any:
 
 
 def usage_points(title: str, usage: Usage, *, most: int = MAX_PAGE_SAMPLES) -> dict[str, Any]:
-    """At most ``most`` samples of each utilization over time, and the begin and end of each phase.
+    """At most ``most`` samples of each utilization over time, and the start and end of each phase.
 
     The quantities are CPU utilization (of all processes, and of this training alone), memory in use, the mean
     utilization of the GPUs, and the share of time in which a process waited for a disk.
@@ -158,11 +158,11 @@ def _shares(usage: Usage) -> pd.DataFrame:
 
 
 def _phases(usage: Usage) -> list[dict[str, Any]]:
-    """Name, begin and end (in seconds) of each phase of the training, in order of time.
+    """Name, start and end (in seconds) of each phase of the training, in chronological order.
 
-    The record keeps only some of the samples, but the total time of each phase. A kept sample stands for an equal share
-    of the total of its phase. If the time since the previous sample is longer than that share, the remainder is drawn
-    as the phase whose total is covered least so far.
+    The record contains only some of the samples, but the total time of each phase. A stored sample represents an equal
+    share of the total time of its phase. If the time since the previous sample is longer than that share, the remainder
+    is assigned to the phase whose total time is covered least so far.
     """
     kept = Counter(usage.phase)
     seen = {phase: max(found.values(), key=lambda one: one.seconds) for phase, found in usage.phases.items() if found}
@@ -196,7 +196,7 @@ def _phases(usage: Usage) -> list[dict[str, Any]]:
 def usage_chart(
     source: Profile | InferenceRecord | TransferRecord | Ranking, *, instance_type: str | None = None
 ) -> Any:
-    """Draw utilization over time: of a record, or of ``instance_type`` (by default the best) in a ranking."""
+    """Draw utilization over time: of a record, or of an instance type in a ranking (by default the best one)."""
     from vmselect.ranking import Ranking
 
     alt = altair()
@@ -247,11 +247,11 @@ def usage_chart(
 def epoch_curve_points(
     records: Iterable[Record], *, runs: Iterable[ConvergenceRun] = (), metric: str | None = None
 ) -> dict[str, Any]:
-    """Lines of machines: ``times`` with points ``[epoch, seconds]``, ``metrics`` with points ``[epoch, value]``.
+    """A line per machine: ``times`` with points ``[epoch, seconds]``, ``metrics`` with points ``[epoch, value]``.
 
-    Times come from complete epochs of profiles, metrics from convergence records and ``runs``, else from the logs of
-    watched profiles. A line is the median of the repetitions on a machine. ``metric`` is by default the first metric
-    found, in logs preferably one of the validation that is not a loss.
+    Times come from complete epochs of profiles. Metrics come from convergence records and ``runs``, or else from the
+    metrics that profiles logged after each epoch. A line is the median of the repetitions on a machine. The default of
+    ``metric`` is the first metric found; of logged metrics, a validation metric that is not a loss is preferred.
     """
     from vmselect.records import Profile
     from vmselect.records.convergence import ConvergenceRecord
@@ -286,7 +286,7 @@ def epoch_curve_points(
 
 
 def _lines(points: list[tuple[str, int, float]]) -> list[dict[str, Any]]:
-    """Lines of the first ``MAX_LINES`` machines with at most ``MAX_EPOCHS`` points each."""
+    """A line of at most ``MAX_EPOCHS`` points for each of the first ``MAX_LINES`` machines."""
     frame = pd.DataFrame(points, columns=["machine", "epoch", "value"])
     medians = frame.groupby(["machine", "epoch"], sort=False)["value"].median().reset_index()
     lines = []
