@@ -17,11 +17,11 @@ on GPUs that have it. ``strict`` is float32 with TF32 switched off."""
 WITHOUT_FAST_HALF = frozenset({"Kepler", "Maxwell", "Pascal"})
 WITHOUT_TF32 = frozenset({*WITHOUT_FAST_HALF, "Volta", "Turing"})
 TF32_SHARE = 0.5
-"""Rate of TF32 relative to the dense rate of float16, as published for all NVIDIA GPUs that have both."""
+"""Peak rate of TF32 relative to the dense peak rate of float16, as published for all NVIDIA GPUs that have both."""
 
 
 class GpuFigures(NamedTuple):
-    """Figures of one GPU: rates in TFLOPS, memory bandwidth in GB/s."""
+    """Published figures of one GPU: peak rates in TFLOPS, memory bandwidth in GB/s."""
 
     model: str
     vendor: str
@@ -32,13 +32,13 @@ class GpuFigures(NamedTuple):
 
     @property
     def family(self) -> str:
-        """What the architecture computes matrix products with, which libraries choose their algorithms by."""
+        """Hardware for matrix products (none, tensor cores, or tensor cores with TF32), which determines algorithms."""
         if self.architecture in WITHOUT_FAST_HALF:
             return "no tensor cores"
         return "tensor cores" if self.architecture in WITHOUT_TF32 else "TF32"
 
     def features(self, precision: Precision) -> tuple[float, float, float]:
-        """Logarithms of the float32 rate, of the rate of matrix products and of the bandwidth, relative to a T4."""
+        """Logarithms of float32 rate, rate of matrix products and memory bandwidth, each relative to a T4 GPU."""
         matrix = self.fp32_tflops
         if precision == "half" and self.architecture not in WITHOUT_FAST_HALF:
             matrix = self.fp16_tflops
@@ -49,7 +49,7 @@ class GpuFigures(NamedTuple):
 
 
 def figures_of(gpu: str) -> GpuFigures | None:
-    """Figures of the GPU model ``gpu``; None if a needed figure is not published.
+    """Published figures of the GPU model ``gpu``; None if a required figure is not published.
 
     >>> figures_of("T4").memory_gb_per_second
     320.0
@@ -93,7 +93,7 @@ def _known() -> dict[str, GpuFigures]:
 
 
 def read_precision(name: str | None) -> Precision:
-    """Precision class of the policy or data type ``name``; float32 if it is not known.
+    """Precision class of a dtype policy or data type ``name``; ``single`` (float32) if it is None or unknown.
 
     >>> read_precision("mixed_bfloat16"), read_precision(None), read_precision("fp32-strict")
     ('half', 'single', 'strict')
@@ -104,7 +104,7 @@ def read_precision(name: str | None) -> Precision:
 
 
 def identify_gpu(name: str) -> str | None:
-    """Model in ``gpu-specs.csv`` of a GPU whose driver calls it ``name``; None if there is none.
+    """GPU model of ``gpu-specs.csv`` for a ``name`` that a driver reports; None if there is none.
 
     >>> identify_gpu("NVIDIA A100-SXM4-80GB"), identify_gpu("Tesla T4"), identify_gpu("NVIDIA GeForce GTX 1080 Ti")
     ('A100-80GB', 'T4', 'GTX-1080Ti')

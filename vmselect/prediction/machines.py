@@ -1,4 +1,7 @@
-"""From profiles to predicted step times of machine types: which GPU was probed, what can be predicted, what not."""
+"""Predicted step times of machine types: read the GPUs of profiles, predict, and refuse what cannot be predicted.
+
+A work is the computation of a training step: model, batch size, software settings and varied factors.
+"""
 
 from __future__ import annotations
 
@@ -29,9 +32,9 @@ from vmselect.units import list_some
 RUN_SPREAD = 0.03
 """Standard deviation of log step time between two runs on machines of one type, as for total times of trainings."""
 CONTRADICTION = 2.0
-"""Ratio between two step times of one machine and one work above which the records contradict each other."""
+"""Ratio of two step times of the same computation on one machine type above which records contradict each other."""
 HOST_BOUND = ("input-bound", "cpu-saturated")
-"""Diagnoses of steps whose time depends on the host, so that it says nothing about GPUs."""
+"""Codes of diagnoses that steps are limited by CPU or input, so that their time says nothing about GPUs."""
 SHORT_SECONDS = CONSTANTS.short_seconds
 NEVER_PROBED, NO_GPU, OTHER_VENDOR, NO_FIGURES = "never_probed", "no_gpu_probed", "other_vendor", "no_gpu_figures"
 INPUT_BOUND, CONTRADICTORY, SEVERAL_GPUS, NO_STEPS = "input_bound", "contradictory_records", "several_gpus", "no_steps"
@@ -39,7 +42,7 @@ SHARED_GPU, NO_GPU_SOLD = "share_of_gpu", "no_gpu"
 
 
 class Machine(NamedTuple):
-    """A machine type of the catalog."""
+    """A machine type of the price catalog, with its GPUs."""
 
     instance_type: str
     provider: str
@@ -49,7 +52,7 @@ class Machine(NamedTuple):
 
 
 class Refusal(NamedTuple):
-    """Why a time is not predicted, and which probe would help."""
+    """Reason why a time cannot be predicted, and which probe would help."""
 
     code: str
     reason: str
@@ -57,17 +60,17 @@ class Refusal(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Prediction:
-    """Predicted step time of one machine type: a column of the posterior that all predicted machines share."""
+    """Predicted step time of one machine type: a column of the joint posterior of all predicted machines."""
 
     machine: Machine
     posterior: Posterior = field(repr=False)
     column: int
     nearest: int
-    """Position of the usable probe whose step time is nearest to the predicted one."""
+    """Index of the usable probe whose step time is nearest to the predicted step time."""
     gpus: int = 1
     """Number of GPUs of the machine that the training uses."""
     own_variance: float = 0.0
-    """Variance of the log time that the posterior does not contain, such as that of the number of GPUs."""
+    """Additional variance of the log time that the posterior does not contain, such as that of scaling to more GPUs."""
 
     @property
     def seconds(self) -> float:
@@ -75,17 +78,20 @@ class Prediction:
         return float(np.exp(self.posterior.mean[self.column]))
 
     def interval(self, confidence: float) -> tuple[float, float]:
-        """Low and high end of the seconds per step."""
+        """Lower and upper bound of the seconds per step."""
         low, high = self.posterior.interval(confidence)
         return float(np.exp(low[self.column])), float(np.exp(high[self.column]))
 
     def factors(self, count: int, *, seed: int = 0) -> Floats:
-        """Draws of the step time relative to ``seconds``; draws with the same seed are joint over all machines."""
+        """Random draws of the step time relative to ``seconds``. Machines drawn with the same seed are correlated."""
         return np.asarray(np.exp(self.posterior.draws(count, seed=seed)[:, self.column]))
 
 
 class Probe(NamedTuple):
-    """Profiles of one machine and one work, and its time per step; ``seconds`` is None if it has no steps."""
+    """Profiles of the same computation on one machine type, and its step time.
+
+    ``seconds`` is None if the profiles contain no step times.
+    """
 
     instance_type: str
     provider: str | None
@@ -119,7 +125,7 @@ class MachineTypes:
 
 
 def step_seconds(profile: Profile) -> float | None:
-    """Median seconds per steady step of a profile; None if it has none."""
+    """Median step time of a profile in seconds, from its steady steps or else from its epochs; None if unknown."""
     steady = profile.timeline.steps.steady_seconds
     if steady:
         return statistics.median(steady) or None
@@ -129,7 +135,7 @@ def step_seconds(profile: Profile) -> float | None:
 
 
 def read_gpu(profile: Profile, types: MachineTypes) -> GpuFigures | Refusal:
-    """Figures of the one GPU on which the profile trained, or why it has none."""
+    """Published figures of the single GPU on which a profile was trained; a refusal if there is no such GPU."""
     seen, machine = profile.environment, types.find(profile.instance_type, profile.provider)
     name = profile.instance_type or "this machine"
     sold = machine.gpu_model if machine and machine.gpu_count > 0 else None
@@ -154,7 +160,7 @@ def read_gpu(profile: Profile, types: MachineTypes) -> GpuFigures | Refusal:
 
 
 def _same_gpu(recorded: str, sold: str) -> bool:
-    """Whether two names are of one GPU. Records do not always tell variants apart (memory size, SXM or PCIe)."""
+    """Whether two names may be of one GPU. Records do not always name the variant (memory size, SXM or PCIe)."""
     return recorded == sold or recorded.split("-")[0] == sold.split("-")[0]
 
 
@@ -164,7 +170,7 @@ def model_key(profile: Profile) -> tuple[Hashable, ...]:
 
 
 def work_key(profile: Profile, batch_size: int | None) -> Hashable:
-    """What determines the amount of work of a step: model, ``batch_size``, software settings and varied factors."""
+    """Key of the computation of a step: model, ``batch_size``, software settings and varied factors."""
     seen, setup = profile.environment, profile.setup
     varied = tuple(sorted((k, str(v)) for k, v in profile.factors.items() if k not in ("instance_type", "machine")))
     kept = tuple(pair for pair in varied if pair[0] not in ("provider", "region", "market", "batch_size", "nodes"))
@@ -172,7 +178,7 @@ def work_key(profile: Profile, batch_size: int | None) -> Hashable:
 
 
 def host_bound(profiles: Iterable[Profile]) -> str | None:
-    """Code of the diagnosis that the steps of a profile are limited by the host; None if none is."""
+    """Code of the first diagnosis that steps are limited by CPU or input; None if no profile has such a diagnosis."""
     for profile in profiles:
         for found in diagnose(profile):
             if found.code in HOST_BOUND:
@@ -181,9 +187,10 @@ def host_bound(profiles: Iterable[Profile]) -> str | None:
 
 
 def read_history(records: Iterable[Profile], types: MachineTypes) -> list[Point]:
-    """Points of the usable records; records of unnamed models, several GPUs or host-bound steps are left out.
+    """Measured step times (points) of the usable records. Repetitions become one point, their median.
 
-    Repetitions become one point, their median.
+    Records without a model name and number of parameters, records of several GPUs, and records of steps that are
+    limited by CPU or input are left out.
     """
     grouped: dict[tuple[Hashable, Hashable, Target], list[float]] = {}
     for profile in records:
@@ -201,12 +208,12 @@ def read_history(records: Iterable[Profile], types: MachineTypes) -> list[Point]
 
 
 class Predictor:
-    """Predicts step times of machine types for the work of some probes."""
+    """Predicts step times of machine types for the computation that some machines were probed with."""
 
     def __init__(self, probes: Sequence[Probe], types: MachineTypes, history: Sequence[Point] = ()) -> None:
         self.types, self.history = types, history
         self.refused: dict[int, Refusal] = {}
-        """Probes that cannot be used, by position."""
+        """Reasons why probes cannot be used, by the index of the probe."""
         self._points: dict[int, Point] = {}
         for number, probe in enumerate(probes):
             point = _read_probe(probe, types)
@@ -218,11 +225,11 @@ class Predictor:
 
     @property
     def short(self) -> bool:
-        """Whether a usable probe has steps so short that their time depends on the host."""
+        """Whether a usable probe has steps so short that their time depends on the host more than on the GPU."""
         return any(math.exp(point.log_seconds) < SHORT_SECONDS for point in self._points.values())
 
     def predict(self, machines: Sequence[Machine]) -> list[Prediction | Refusal]:
-        """Prediction of each machine type, or why there is none."""
+        """Prediction of the step time of each machine type, or a refusal with the reason."""
         found: dict[int, Prediction | Refusal] = {}
         wanted: dict[str, list[tuple[int, GpuFigures]]] = {}
         for position, machine in enumerate(machines):
@@ -251,7 +258,7 @@ class Predictor:
     def _check(self, machine: Machine) -> GpuFigures | Refusal:
         name, gpu = machine.instance_type, machine.gpu_model
         if machine.gpu_count <= 0 or not gpu:
-            return Refusal(NO_GPU_SOLD, f"{name} has no GPU, so nothing is known of its speed; probe {name} itself")
+            return Refusal(NO_GPU_SOLD, f"{name} has no GPU, so its speed cannot be predicted; probe {name} itself")
         if machine.gpu_count < 1:
             what = f"{name} has only a share of a GPU ({machine.gpu_count:.2g} x {gpu})"
             return Refusal(SHARED_GPU, f"{what}, which has no published figures; probe {name} itself")
@@ -267,7 +274,7 @@ class Predictor:
         return figures
 
     def _why_none(self, machine: Machine) -> Refusal:
-        """Why no probe can be used: the reason of the first one, in the order of instance types."""
+        """The reason why no probe can be used: that of the first probe in the order of instance types."""
         if not self.refused:
             return Refusal(NEVER_PROBED, f"no machine was probed at this batch size; probe {machine.instance_type}")
         first = min(self.refused, key=lambda number: (self.probes[number].instance_type, self.refused[number]))
@@ -275,7 +282,7 @@ class Predictor:
 
 
 def _read_probe(probe: Probe, types: MachineTypes) -> Point | Refusal:
-    """The point of a probe, or why it cannot be used."""
+    """The measured step time of a probe as a point, or a refusal with the reason why it cannot be used."""
     name = probe.instance_type
     for profile in probe.profiles:
         gpu = read_gpu(profile, types)
@@ -283,14 +290,14 @@ def _read_probe(probe: Probe, types: MachineTypes) -> Point | Refusal:
             return gpu
     bound = host_bound(probe.profiles)
     if bound is not None:
-        what = f"the steps on {name} are limited by its host ({bound}), not by its GPU"
+        what = f"the steps on {name} are limited by its CPU or input ({bound}), not by its GPU"
         return Refusal(INPUT_BOUND, f"{what}; speed up the input, or probe a machine with more vCPUs")
     times = [seconds for profile in probe.profiles if (seconds := step_seconds(profile))]
     if times and max(times) > CONTRADICTION * min(times):
-        what = f"the records of {name} contradict each other ({max(times) / min(times):.2g} times the step time)"
-        return Refusal(CONTRADICTORY, f"{what}; remove the wrong ones, or probe {name} again")
+        what = f"the step times in the records of {name} differ by a factor of {max(times) / min(times):.2g}"
+        return Refusal(CONTRADICTORY, f"{what}; remove wrong records, or probe {name} again")
     if not probe.seconds:
-        return Refusal(NO_STEPS, f"the records of {name} have no time per step; probe {name} with IterationProbe")
+        return Refusal(NO_STEPS, f"the records of {name} contain no step times; probe {name} with IterationProbe")
     first = probe.profiles[0]
     figures = read_gpu(first, types)
     assert isinstance(figures, GpuFigures)
@@ -311,9 +318,9 @@ def choose_machines(
     gpu_memory_gib: float | None = None,
     max_usd_per_hour: float | None = None,
 ) -> list[Machine]:
-    """Machine types with a GPU and an offer that fits all filters; with ``names``, only these, GPU or not.
+    """Machine types with an offer that matches all filters: those with a GPU, or those in ``names`` with or without.
 
-    An empty ``regions`` and None for the others mean any. ``gpu_memory_gib`` is the least memory of one GPU.
+    An empty ``regions``, and None for any other filter, matches all. ``gpu_memory_gib`` is the minimum memory of a GPU.
     """
     offers = types.catalog.offers(
         market=list(markets) if markets is not None else None, region=list(regions) or None,

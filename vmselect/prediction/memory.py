@@ -1,4 +1,4 @@
-"""Whether a training fits into the memory of a GPU; ``estimate_memory``: peaks, and the largest batch size per GPU."""
+"""Checks whether a training fits into GPU memory; ``estimate_memory``: peak memory, and largest batch size per GPU."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ TOO_LITTLE_MEMORY = "too_little_gpu_memory"
 TIGHT_MEMORY = "tight-gpu-memory"
 UNKNOWN_MEMORY = Finding(
     "gpu-memory-unknown",
-    "No record has the peak GPU memory of the training, so machines that were never probed may have too little.",
+    "No record contains the peak GPU memory of the training, so machines that were never probed may have too little.",
     "Probe on a GPU with this version of vmselect, or pass gpu_memory_gib= (--gpu-memory-gib).",
     "info",
 )
@@ -42,7 +42,7 @@ COLUMNS = ("answer", "model", "gpu_model", "gpu_memory_gib", "usable_gib", *PEAK
 
 
 class _Run(NamedTuple):
-    """A training that ran, or ran out of memory, with ``size`` examples per step on a GPU with ``memory`` bytes."""
+    """A training that ran, or ran out of memory, with ``size`` examples per GPU on GPUs with ``memory`` bytes."""
 
     size: int
     memory: float
@@ -50,10 +50,11 @@ class _Run(NamedTuple):
 
 
 class MemoryCheck:
-    """Compares the memory that a training needs with that of GPUs.
+    """Compares the GPU memory that a training requires with the memory of GPUs.
 
-    A batch size fits into a GPU if it, or a larger one, was trained on a GPU with at most as much memory. It does not
-    fit if it, or a smaller one, ran out of memory on a GPU with at least as much. Otherwise, the estimate decides.
+    A batch size fits into a GPU if this or a larger batch size was trained on a GPU with at most as much memory. It
+    does not fit if this or a smaller batch size ran out of memory on a GPU with at least as much memory. Otherwise, the
+    estimated peak memory decides.
     """
 
     def __init__(self, profiles: Sequence[Profile], types: MachineTypes) -> None:
@@ -68,7 +69,7 @@ class MemoryCheck:
         self._failed = list(self._runs(p for p in profiles if _ran_out(p)))
 
     def gpu_bytes(self, gpu_model: str, nominal_gib: float | None) -> float | None:
-        """Memory that a GPU reports: as recorded on another GPU of its model, else the least share of the nominal."""
+        """Bytes of memory that a GPU reports: as recorded for its model, else a minimum share of its nominal memory."""
         nominal = nominal_memory_gib(gpu_model) if nominal_gib is None else nominal_gib
         reported = self._reported.get(fold_gpu(gpu_model))
         # GPUs of one name are sold in several sizes.
@@ -77,9 +78,10 @@ class MemoryCheck:
         return None if nominal is None else REPORTED_SHARE * nominal * GIB
 
     def check(self, machine: Machine, size: int, *, gpu_bytes: float | None = None) -> Refusal | Finding | None:
-        """Why ``size`` examples per GPU do not fit, a finding if they may not fit, or None if they fit or unknown.
+        """A refusal if ``size`` examples per GPU do not fit, a finding if they may not fit, or None.
 
-        ``gpu_bytes`` is the memory that the GPU of the machine reported, if it was recorded.
+        None means that they fit, or that this is unknown. ``gpu_bytes`` is the memory that the GPU of the machine
+        reported, if it was recorded.
         """
         memory = gpu_bytes or self.gpu_bytes(machine.gpu_model, machine.gpu_memory_gib)
         if memory is None or any(run.size >= size and run.memory <= memory for run in self._ran):
@@ -102,7 +104,7 @@ class MemoryCheck:
         return Finding(TIGHT_MEMORY, message, f"Probe {machine.instance_type} first; {self._advise(memory)}.")
 
     def largest(self, memory: float) -> int | None:
-        """Largest batch size of one GPU that fits into ``memory`` reported bytes; None if unknown."""
+        """Largest batch size per GPU that fits into a GPU that reports ``memory`` bytes; None if unknown."""
         found = self.model.largest(self.model.usable_bytes(memory)) if self.model is not None else None
         ran = max((run.size for run in self._ran if run.memory <= memory), default=None)
         limit = min((run.size - 1 for run in self._failed if run.memory >= memory), default=None)
@@ -158,11 +160,11 @@ def estimate_memory(
         memory = vs.estimate_memory(vs.load_profiles("profiles/"), batch_size=256)
         memory[memory["answer"] == "largest"]
 
-    Rows with the answer ``peak`` have the memory at a probed batch size, or at those of ``batch_size``. Rows with the
-    answer ``largest`` have the largest batch size for each GPU type of the catalog, or for those of ``gpu``, and the
-    peak at that size; it is 0 if no size fits, and missing if it is unknown. Batch sizes count the examples of one
-    GPU. ``usable_gib`` is what a training can use of the GPU. The method is described in
-    docs/explanation/prediction.md.
+    The column ``answer`` has two values. Rows with ``peak`` contain the peak memory at each probed batch size, or at
+    each of ``batch_size``. Rows with ``largest`` contain the largest batch size for each GPU type of the catalog, or
+    for each of ``gpu``, and the peak memory at that batch size; the batch size is 0 if none fits, and missing if it is
+    unknown. Batch sizes are per GPU. ``usable_gib`` is the part of the GPU memory that a training can use. The method
+    is described in docs/explanation/prediction.md.
     """
     given = read_records(profiles, Profile, error=EstimateError)
     sizes = None if batch_size is None else several(check_count, "batch_size", batch_size)
@@ -171,7 +173,7 @@ def estimate_memory(
         raise ArgumentError(f"catalog is {show(catalog)}. Pass a catalog, such as vmselect.Catalog.load(path).")
     if not any(read_peak(profile) for profile in given):
         raise EstimateError(
-            "No profile has the peak GPU memory of its training. Probe on a GPU, with torch, JAX or TensorFlow."
+            "No profile contains the peak GPU memory of its training. Probe on a GPU, with torch, JAX or TensorFlow."
         )
     types = MachineTypes(Catalog.default() if catalog is None else catalog)
     works: dict[Any, list[Profile]] = {}
@@ -212,7 +214,7 @@ def _peak(model: MemoryModel, size: int) -> dict[str, Any]:
 def _list_gpus(
     profiles: Sequence[Profile], types: MachineTypes, wanted: Sequence[str] | None
 ) -> list[tuple[str, float]]:
-    """Models and nominal memory of whole GPUs of the catalog: of the probed vendor, or those of ``wanted``."""
+    """Models and nominal memory (GiB) of GPUs in the catalog: of the probed vendor, or those named in ``wanted``."""
     sold = {
         (one.gpu_model, one.gpu_memory_gib)
         for machines in types.by_name.values()
@@ -230,6 +232,6 @@ def _list_gpus(
         if not same and (memory := nominal_memory_gib(name)):
             same = [(name, memory)]
         if not same:
-            raise ArgumentError(f"No GPU {show(name)} is known. Choose a model of the catalog, such as T4 or A100.")
+            raise ArgumentError(f"The GPU {show(name)} is unknown. Choose a model of the catalog, such as T4 or A100.")
         listed += same
     return listed

@@ -1,7 +1,8 @@
 """Joint posterior of the log step times of machines, given probes, history and published figures of GPUs.
 
 The model is linear in log time with Gaussian effects, so the posterior is a closed form (best linear unbiased
-prediction). docs/explanation/prediction.md explains the terms and the constants.
+prediction). A *work* is the computation of a training step: a model with its batch size, image size and settings.
+docs/explanation/prediction.md explains the terms and the constants.
 """
 
 from __future__ import annotations
@@ -25,56 +26,56 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, kw_only=True)
 class Constants:
-    """Constants of the model. Deviations are standard deviations of log time, so 0.1 is about 10 %.
+    """Constants of the prior. Deviations are standard deviations of log time, so 0.1 is about 10 %.
 
-    The defaults maximize the likelihood of seven public sources (docs/validation/prediction.md), rounded; deviations
-    were rounded up, and those that all models share were widened.
+    "Model" means the trained neural network. The defaults maximize the likelihood of seven public data sets
+    (docs/validation/prediction.md), rounded; deviations were rounded up, and those that all models share were widened.
     """
 
     slopes: tuple[float, float, float] = (-0.27, -0.22, -0.57)
     """Change of log time per log float32 rate, log rate of matrix products and log memory bandwidth."""
     shared_slopes: float = 0.12
-    """Deviation of these slopes that all models share."""
+    """Deviation of ``slopes`` that all models share."""
     model_slopes: tuple[float, float, float] = (0.04, 0.07, 0.12)
-    """Deviation of these slopes of a model."""
+    """Deviation of ``slopes`` between models."""
     work_share: float = 0.6
-    """Deviation of these slopes of a work (batch size, image size), relative to that of a model."""
+    """Deviation of ``slopes`` between works (batch size, image size) of a model, relative to ``model_slopes``."""
     gpu: float = 0.16
-    """Deviation of a GPU from its figures that all models share."""
+    """Deviation of a GPU from the speed that its figures predict, shared by all models."""
     architecture: float = 0.25
-    """Deviation of an architecture from its figures that all models share."""
+    """Deviation of a GPU architecture from the speed that its figures predict, shared by all models."""
     precision_share: float = 0.7
     """Share of the variance of ``gpu`` and ``architecture`` that is common to all precisions."""
     model_family: float = 0.14
-    """Deviation of a model on a family of architectures (no tensor cores; without and with TF32)."""
+    """Deviation of one model on one family of architectures (no tensor cores; tensor cores without or with TF32)."""
     model_gpu: float = 0.11
-    """Deviation of a model on a GPU."""
+    """Deviation of one model on one GPU."""
     work_gpu: float = 0.06
-    """Deviation of a work on a GPU."""
+    """Deviation of one work on one GPU."""
     host: float = 0.05
-    """Deviation of a machine from others with the same GPU."""
+    """Deviation of a machine from other machines with the same GPU."""
     short_seconds: float = 0.03
-    """The time of shorter steps depends more on the host and less on the GPU, the shorter they are."""
+    """Step time in seconds below which steps depend on the host: the shorter, the more, and the less on the GPU."""
     short_host: float = 0.7
     """Deviation of a machine for infinitely short steps; it decreases linearly to 0 at ``short_seconds``."""
     unknown_work: float = 5.0
-    """Deviation of the amount of work before it was probed."""
+    """Deviation of the log time of a work that was never probed."""
     freedom: float = 2.5
-    """Degrees of freedom: the fewer, the more the scale of the deviations differs between models."""
+    """Degrees of freedom of Student's t: the fewer, the more the scale of the deviations differs between models."""
     model_freedom: float = 1.0
-    """Weight of each model of the history for the scale. One model is one example of how badly a model can fit."""
+    """Degrees of freedom that each model of the history adds: it is one example of how badly a model can fit."""
 
 
 CONSTANTS = Constants()
 MAX_WORKS = 3
-"""Works of one model that the history uses. More would only add readings that resemble each other."""
+"""Maximum number of works per model that are used from the history. More would add only similar times."""
 _NEW = "a machine that was not probed"
 PASSES = 2
-"""Passes that reduce the weight of models which fit badly."""
+"""Number of iterations that reduce the weight of models in the history that fit badly."""
 
 
 class Target(NamedTuple):
-    """Hardware whose time is wanted: the figures of its GPU, the precision, and the machine type."""
+    """Hardware whose step time is measured or predicted: figures of its GPU, precision, and machine type."""
 
     figures: GpuFigures
     precision: Precision
@@ -82,7 +83,7 @@ class Target(NamedTuple):
 
 
 class Point(NamedTuple):
-    """One measured step time. Points of the same ``work`` did the same computation, on other hardware."""
+    """One measured step time. Points with the same ``work`` are of the same computation on different hardware."""
 
     model: Hashable
     work: Hashable
@@ -94,12 +95,12 @@ class Point(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Posterior:
-    """Log step times of the targets: a multivariate Student t distribution.
+    """Joint posterior of the log step times of targets: a multivariate Student t distribution.
 
-    Targets with the same GPU share its error. ``group`` is the position of the hardware of each target in the
-    ``shared_mean`` and ``shared_covariance`` of log seconds, and ``own_variance`` is that of the target alone, so that
-    thousands of machine types take little memory. ``scale`` multiplies all variances, and ``freedom`` are the degrees
-    of freedom of the distribution.
+    Targets with the same GPU share the error of that GPU. ``group`` is the index of the hardware of each target in
+    ``shared_mean`` and ``shared_covariance`` (of log seconds), and ``own_variance`` is the independent variance of each
+    target, so that thousands of machine types take little memory. ``scale`` multiplies all variances, and ``freedom``
+    is the number of degrees of freedom.
     """
 
     shared_mean: Floats
@@ -121,19 +122,19 @@ class Posterior:
 
     @property
     def sd(self) -> Floats:
-        """Scale of each log time: the half-width of an interval is this times a quantile of Student's t."""
+        """Scale parameter of each log time: the half-width of an interval is ``sd`` times a quantile of Student's t."""
         variance = np.diag(self.shared_covariance)[self.group] + self.own_variance
         return np.asarray(np.sqrt(self.scale * np.maximum(0.0, variance)))
 
     def interval(self, confidence: float) -> tuple[Floats, Floats]:
-        """Lower and upper bounds of the log times."""
+        """Lower and upper bounds of the log step time of each target."""
         half = stdtrit(self.freedom, (1 + confidence) / 2) * self.sd
         return self.mean - half, self.mean + half
 
     def draws(self, count: int, *, seed: int = 0) -> Floats:
         """Joint draws of log time minus its mean, with a row per draw and a column per target.
 
-        Draws outside of 99 % are set to its bounds. The array is read-only.
+        Draws outside the central 99 % are set to the bounds of this range. The array is read-only.
         """
         return _draw(self, count, seed)
 
@@ -156,10 +157,10 @@ def _draw(posterior: Posterior, count: int, seed: int) -> Floats:
 
 
 class _Rows:
-    """Points or targets as arrays: features, and keys of hardware, model and work.
+    """Arrays with a row per measured step time or predicted target: GPU features, and keys of hardware, model and work.
 
-    ``log_seconds`` are known times by work. The features of works with short steps are reduced, because a faster GPU
-    shortens them less.
+    ``log_seconds`` maps works to measured log step times. The features of works with short steps are scaled down,
+    because a faster GPU shortens such steps less.
     """
 
     def __init__(
@@ -194,7 +195,7 @@ class _Rows:
 
     @classmethod
     def of(cls, points: Sequence[Point], targets: Sequence[Target], constants: Constants) -> _Rows:
-        """Rows of ``points``, followed by ``targets`` for the model and work of the last point."""
+        """Rows for ``points``, followed by rows for ``targets`` with the model and work of the last point."""
         times: dict[Hashable, list[float]] = {}
         for point in points:
             times.setdefault(point.work, []).append(point.log_seconds)
@@ -213,12 +214,12 @@ def _same(keys: Sequence[Hashable]) -> Floats:
 
 
 def _shortness(log_seconds: Floats, c: Constants) -> Floats:
-    """0 for steps of at least ``short_seconds``, 1 for infinitely short ones, and linear between."""
+    """0 for steps of at least ``c.short_seconds``, 1 for infinitely short steps, and linear in between."""
     return np.asarray(np.maximum(0.0, 1.0 - np.exp(np.minimum(log_seconds, 0.0)) / c.short_seconds))
 
 
 def _shared_covariance(rows: _Rows, c: Constants) -> Floats:
-    """Covariance of what all models have in common."""
+    """Prior covariance of the deviations that all models share."""
     hardware = c.gpu**2 * rows.same("gpu") + c.architecture**2 * rows.same("architecture")
     precision = c.precision_share + (1 - c.precision_share) * rows.same("precision")
     slopes = c.shared_slopes**2 * rows.features @ rows.features.T
@@ -226,7 +227,7 @@ def _shared_covariance(rows: _Rows, c: Constants) -> Floats:
 
 
 def _own_covariance(rows: _Rows, c: Constants) -> tuple[Floats, Floats]:
-    """Covariance of what belongs to a model and its works; and that of the unknown amount of work."""
+    """Prior covariance of the deviations of single models and works; and that of the unknown time of each work."""
     slopes = (rows.features * np.square(c.model_slopes)) @ rows.features.T
     gpu = rows.same("gpu") * rows.same("precision")
     hosts = c.host**2 + c.short_host**2 * np.outer(rows.shortness, rows.shortness)
@@ -236,14 +237,17 @@ def _own_covariance(rows: _Rows, c: Constants) -> tuple[Floats, Floats]:
 
 
 def _center(works: Sequence[Hashable], residual: Floats) -> tuple[Floats, dict[Hashable, float]]:
-    """Residuals without the mean of their work, which depends on the unit of time; and these means."""
+    """Residuals minus the mean of their work; and the mean of each work."""
     same = _same(works)
     means = same @ residual / np.maximum(1.0, same.sum(axis=1))
     return residual - means, dict(zip(works, means.tolist(), strict=True))
 
 
 def _choose(history: Iterable[Point]) -> list[Point]:
-    """Points of at most :data:`MAX_WORKS` works of each model: those on the most GPUs. The order does not matter."""
+    """Points of at most :data:`MAX_WORKS` works of each model, those with the most points.
+
+    The result does not depend on the order of ``history``.
+    """
     works: dict[tuple[Hashable, Hashable], list[Point]] = {}
     for point in history:
         works.setdefault((point.model, point.work), []).append(point)
@@ -262,17 +266,17 @@ def _order(point: Point) -> tuple[str, float, float]:
 
 @dataclass(frozen=True)
 class _SharedEffects:
-    """Posterior of the deviations that all models share, by hardware; and how well the history fits the constants."""
+    """Posterior of the deviations that all models share, by hardware; and how well the history fits the prior."""
 
     mean: Floats
     covariance: Floats
     misfit: float
-    """Sum over models of squared misfit per degree of freedom, which is about 1, times the weight of the model."""
+    """Sum over models of the squared misfit per degree of freedom (about 1) times ``Constants.model_freedom``."""
     weight: float
 
 
 def _learn(history: Sequence[Point], hardware: Mapping[Hashable, Target], c: Constants) -> _SharedEffects:
-    """Learn the shared deviations of ``hardware`` from the history of other models."""
+    """Estimate the deviations of ``hardware`` that all models share, from the history of other models."""
     place = {key: at for at, key in enumerate(hardware)}
     targets = list(hardware.values())
     prior = _shared_covariance(_Rows(targets, [None] * len(targets), [None] * len(targets), {}, c), c)
@@ -330,9 +334,10 @@ def predict_log_times(
     history: Iterable[Point] = (),
     constants: Constants = CONSTANTS,
 ) -> Posterior:
-    """Posterior of the log step times of ``targets`` for the work of the ``probes``, which must all be of one work.
+    """Posterior of the log step times of ``targets`` for the computation that the ``probes`` measured.
 
-    Points of the history with the model of the probes inform about this model; all others inform about GPUs only.
+    All ``probes`` must have the same ``work``. Points of the history with the same model inform about this model; all
+    other points inform about GPUs only.
     """
     c = constants
     model, work = probes[0].model, probes[0].work

@@ -1,9 +1,10 @@
-"""How the time of a step grows with the number of GPUs, at a constant batch size per GPU.
+"""Step time as a function of the number of GPUs, at a constant batch size per GPU.
 
 A ring all-reduce sends ``2 (n - 1) / n`` times the gradients over each link, so a step on ``n`` GPUs takes
-``t_1 + excess 2 (n - 1) / n t_1``. The excess comes from a probe on some of the GPUs, such as two, or from a prior. The
-log of the true time deviates from this form by a slope per doubling of the GPUs, with a prior for new machines that
-other records of the same GPU, and of the same model on it, update.
+``t_1 + excess 2 (n - 1) / n t_1``. The excess comes from a probe on several GPUs, such as two, or from a prior. The log
+of the true time deviates from this form by a slope per doubling of the number of GPUs. The prior of the slope is
+updated by other records of the same GPU, and of the same model on this GPU. A *work* is the computation of a step: a
+model with its batch size per GPU and settings.
 """
 
 from __future__ import annotations
@@ -25,16 +26,16 @@ from vmselect.prediction.posterior import Floats
 from vmselect.records import Profile
 
 MAX_GPUS = 8
-"""Most GPUs of one machine for which measurements exist, from which the constants were chosen."""
+"""Largest number of GPUs of one machine in the measurements from which the constants were chosen."""
 MAX_NODES = 4
-"""Most nodes for which measurements exist."""
+"""Largest number of nodes in the measurements from which the constants were chosen."""
 MAX_ROWS = 200
-"""Most works of a history that are used: the most recent ones."""
+"""Maximum number of works of a history that are used: the last ones."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Constants:
-    """Prior of the slope per doubling (mean and standard deviations), and of the log of the excess of two GPUs."""
+    """Prior (mean and standard deviations) of the slope per doubling, and of the log of the excess on two GPUs."""
 
     slope: float = 0.01
     slope_gpu: float = 0.10
@@ -45,20 +46,20 @@ class Constants:
     excess_model: float = 0.67
     excess_work: float = 0.57
     least_excess: float = 0.02
-    """Excess below which noise hides it."""
+    """Smallest excess that can be distinguished from noise."""
     node_spread: float = 0.2
-    """Standard deviation of the log of the ratio of step times on more than two nodes and on two."""
+    """Standard deviation of the log of (step time on three or four nodes / step time on two nodes)."""
     freedom: float = 4.0
-    """Degrees of freedom of the prior; those that the history adds are weighted by ``history_weight``."""
+    """Degrees of freedom of the prior. Each work of the history adds ``history_weight``."""
     history_weight: float = 0.3
 
 
 CONSTANTS = Constants()
-"""Fitted with tests/benchmarks/scaling.py to four sources, see docs/validation/prediction.md."""
+"""Constants fitted by tests/benchmarks/scaling.py to four data sets, see docs/validation/prediction.md."""
 
 
 class Work(NamedTuple):
-    """Seconds per step of one work on one kind of GPU, by number of GPUs, at a constant batch size per GPU."""
+    """Seconds per step of one computation on one GPU model, by number of GPUs, at a constant batch size per GPU."""
 
     gpu: Hashable
     model: Hashable
@@ -66,18 +67,18 @@ class Work(NamedTuple):
 
 
 def ring_ratio(excess: float, gpus: int) -> float:
-    """Step time on ``gpus`` divided by that on one, for an excess of ``excess`` on two."""
+    """Step time on ``gpus`` GPUs divided by that on one GPU, if ``excess`` is the relative excess on two GPUs."""
     return 1 + excess * 2 * (gpus - 1) / gpus
 
 
 class Scaling:
-    """Predicts step times on several GPUs; ``history`` are works measured on several numbers of GPUs."""
+    """Predicts step times on several GPUs from ``history``: other trainings that were measured on several GPUs."""
 
     def __init__(self, history: Iterable[Work] = (), *, constants: Constants = CONSTANTS) -> None:
         self.history, self.constants = list(history)[-MAX_ROWS:], constants
 
     def predict(self, work: Work, gpus: int, *, confidence: float = 0.9) -> Interval[float]:
-        """Step time of ``work`` on ``gpus`` relative to one GPU, from its seconds on one GPU and maybe on others.
+        """Step time of ``work`` on ``gpus`` GPUs relative to one GPU, from its times on one and possibly more GPUs.
 
         >>> work = Work("T4", "net", {1: 0.100, 2: 0.110})
         >>> ratio = Scaling().predict(work, 4)
@@ -126,7 +127,7 @@ class Scaling:
         return c.slope + float(weights @ residual), math.sqrt(scale * variance), freedom
 
     def _log_excess(self, work: Work, others: Sequence[Work]) -> tuple[float, float]:
-        """Mean and standard deviation of the log of the excess of a work that was measured on one GPU only."""
+        """Mean and standard deviation of the log of the excess of ``work``, which was measured on one GPU only."""
         c = self.constants
         rows = [one for one in others if one.gpu == work.gpu and len(one.seconds) > 1 and 1 in one.seconds]
         whole = c.excess_gpu**2 + c.excess_model**2 + c.excess_work**2
@@ -144,20 +145,21 @@ class Scaling:
 
 
 def more_nodes(seconds: float, *, confidence: float = 0.9, constants: Constants = CONSTANTS) -> Interval[float]:
-    """Step time on three or four nodes, from that on two: links between nodes limit it already."""
+    """Step time on three or four nodes: equal to that on two nodes (``seconds``), which the network limits already."""
     half = math.exp(float(stdtrit(constants.freedom, (1 + confidence) / 2)) * constants.node_spread)
     return Interval(seconds, seconds / half, seconds * half)
 
 
 def implied_excess(work: Work, gpus: int) -> float:
-    """Excess of two GPUs that the time on ``gpus`` implies; not below 0."""
+    """Relative excess on two GPUs that the measured step time on ``gpus`` GPUs implies; at least 0."""
     return max(0.0, work.seconds[gpus] / work.seconds[1] - 1) * gpus / (2 * (gpus - 1))
 
 
 def observed_slope(work: Work, gpus: int = MAX_GPUS) -> float | None:
-    """Deviation from the ring form per doubling, from the fewest GPUs to the number nearest to ``gpus``.
+    """Deviation of the log step time from the ring all-reduce form, per doubling of the number of GPUs.
 
-    None if the work was not measured on one and on two other numbers of GPUs.
+    It is measured from the smallest number of GPUs above one to the number nearest to ``gpus``. None if the work was
+    not measured on one GPU and on two other numbers of GPUs.
     """
     several = sorted(count for count in work.seconds if count > 1)
     if 1 not in work.seconds or len(several) < 2:
@@ -168,7 +170,10 @@ def observed_slope(work: Work, gpus: int = MAX_GPUS) -> float | None:
 
 
 def effects_covariance(works: Sequence[Work], gpu: float, model: float, own: float) -> Floats:
-    """Covariance of works that share the effect of their GPU, and of their model on it."""
+    """Covariance of the effects of works: those with the same GPU, and the same model on it, share an effect.
+
+    ``gpu``, ``model`` and ``own`` are the standard deviations of the shared and of the independent effects.
+    """
     gpus = {key: k for k, key in enumerate(dict.fromkeys(one.gpu for one in works))}
     models = {key: k for k, key in enumerate(dict.fromkeys((one.gpu, one.model) for one in works))}
     g = np.array([gpus[one.gpu] for one in works])
@@ -191,13 +196,16 @@ def count_gpus(profile: Profile, types: MachineTypes) -> tuple[str, int] | None:
 
 @dataclass(frozen=True)
 class GpuRecords:
-    """Step times of profiles on one machine, by kind of GPU, model, rest of the work, batch size per GPU and GPUs."""
+    """Step times of profiles on single machines, by (GPU model, model, settings, batch size per GPU) and GPU count."""
 
     seconds: Mapping[tuple[Hashable, Hashable, Hashable, float], Mapping[int, float]]
 
     @classmethod
     def read(cls, profiles: Iterable[Profile], types: MachineTypes) -> GpuRecords:
-        """The usable ones of ``profiles``; several nodes, unknown GPUs and host-bound steps are left out."""
+        """Collect the step times of ``profiles``.
+
+        Profiles of several nodes, of unknown GPUs, or of steps that are limited by CPU or input are left out.
+        """
         found: dict[tuple[Hashable, Hashable, Hashable, float], dict[int, list[float]]] = {}
         for profile in profiles:
             used, seconds = count_gpus(profile, types), step_seconds(profile)
@@ -209,13 +217,14 @@ class GpuRecords:
 
     @property
     def works(self) -> list[Work]:
-        """All works, as a history."""
+        """The step times of each computation by number of GPUs, as history for :class:`Scaling`."""
         return [Work(gpu, model, seconds) for (gpu, model, _, _), seconds in self.seconds.items()]
 
     def find(self, profile: Profile, gpu: str, size: float, seconds: float) -> Work:
-        """The work of ``profile`` at ``size`` examples per GPU, which takes ``seconds`` on one GPU of the kind ``gpu``.
+        """Step times of the training of ``profile`` at ``size`` examples per GPU, by number of GPUs of model ``gpu``.
 
-        Times on several GPUs at another batch size are used too: the time to sum gradients does not depend on it.
+        ``seconds`` is the time on one GPU. Times on several GPUs at another batch size are used too, because the time
+        to sum gradients does not depend on the batch size.
         """
         model, rest = model_key(profile), work_key(profile, None)
         same = {key[3]: by for key, by in self.seconds.items() if key[:3] == (gpu, model, rest) and 1 in by}

@@ -1,4 +1,4 @@
-"""``predict``: step times of machine types as a table, measured where they were probed."""
+"""``predict``: a table of measured and predicted step times of machine types."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def predict(
     catalog: Catalog | None = None,
     confidence: float = _defaults.CONFIDENCE,
 ) -> pd.DataFrame:
-    """Seconds per step of machine types, with intervals: measured where they were probed, predicted elsewhere.
+    """Seconds per step of machine types, with intervals: measured for probed machines, predicted for all others.
 
     >>> import vmselect as vs
     >>> probe = vs.Profile.from_times(instance_type="g4dn.xlarge", batch_size=256, iteration_seconds=[0.20] * 10)
@@ -48,9 +48,9 @@ def predict(
     ['measured', 'predicted', None]
 
     ``machines`` are names of instance types, or ``"catalog"`` (also ``"all"``) for all machine types with a GPU.
-    ``history`` are records of other trainings on several GPUs, which narrow the intervals. A machine whose time cannot
-    be predicted, or whose GPU has too little memory, has a ``reason``, which states what would help. The time is that
-    of one GPU. The method and its limits are described in docs/explanation/prediction.md.
+    ``history`` are records of other trainings on several GPUs, which narrow the intervals. If the time of a machine
+    cannot be predicted, or its GPU has too little memory, the column ``reason`` states why and what would help. The
+    times are those of one GPU. The method and its limits are described in docs/explanation/prediction.md.
     """
     given = read_records(profiles, Profile, error=EstimateError)
     confidence = check_number("confidence", confidence, least=0.5, most=0.999)
@@ -91,7 +91,9 @@ def predict(
             row = _row(machine.instance_type, reason=result.reason)
         rows.setdefault(machine.instance_type, row)
     for name in names or ():
-        rows.setdefault(name, _row(name, reason="the catalog does not contain it; add it with Catalog.with_offers"))
+        rows.setdefault(
+            name, _row(name, reason="the catalog does not contain this machine; add it with Catalog.with_offers")
+        )
     ordered = sorted(rows) if names is None else dict.fromkeys(names)
     frame = pd.DataFrame([rows[name] for name in ordered], columns=list(COLUMNS))
     return (
@@ -102,7 +104,7 @@ def predict(
 
 
 def read_profiles(history: Any) -> list[Profile]:
-    """The profiles among the records of ``history``; records of other kinds say nothing about step times."""
+    """The profiles among the records of ``history``; records of other kinds contain no step times."""
     if isinstance(history, (str, bytes)):
         raise ArgumentError(f"history is {show(history)}. Load records with vmselect.load_profiles(folder).")
     records = [history] if isinstance(history, Record) else list_items(history)
@@ -124,7 +126,7 @@ def _measured(probe: Probe, confidence: float) -> dict[str, Any]:
     if not steady and probe.seconds is not None:
         steady = [probe.seconds]
     if not steady:
-        return _row(probe.instance_type, reason="its records have no time per step; probe it with IterationProbe")
+        return _row(probe.instance_type, reason="its records contain no step times; probe it with IterationProbe")
     level = locate(steady, confidence=confidence)
     low, high = max(0.0, level.value - level.half_width_below), level.value + level.half_width_above
     return _row(probe.instance_type, level.value, low, high, basis="measured")
