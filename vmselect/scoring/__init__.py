@@ -1,4 +1,4 @@
-"""Scoring: forecasts against outcomes, and intervals that are recalibrated by them."""
+"""Scoring: comparison of forecasts with outcomes, and recalibration of intervals by these outcomes."""
 
 from vmselect.scoring.matching import Case as Case
 from vmselect.scoring.matching import Unscored as Unscored

@@ -1,4 +1,4 @@
-"""Arithmetic of errors: real times against estimated ones, and the order that they put machines in."""
+"""Measures of error: estimated against real times, and the order of machines by estimates against the real order."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def error_percent(estimate: float, real: float) -> float:
 
 
 def kendall_tau(pairs: Sequence[tuple[float, float]]) -> float | None:
-    """Kendall's tau-b of ``pairs``: pairs in the same order less those in opposite order; None if all are tied.
+    """Kendall's tau-b rank correlation of ``pairs`` of (estimate, real value); None if all values of a side are equal.
 
     >>> kendall_tau([(1.0, 10.0), (2.0, 20.0), (3.0, 15.0)])
     0.3333333333333333
@@ -39,9 +39,10 @@ def kendall_tau(pairs: Sequence[tuple[float, float]]) -> float | None:
 
 
 def regret(pairs: Sequence[tuple[float, float]]) -> float:
-    """How much more the pair with the least estimate really takes than the least real one, as a share.
+    """Relative excess of the real value of the pair with the lowest estimate over the lowest real value.
 
-    Of several pairs with the same least estimate, the mean counts.
+    ``pairs`` are (estimate, real value). If several pairs have the lowest estimate, the mean of their real values is
+    used.
 
     >>> regret([(1.0, 12.0), (2.0, 10.0)])
     0.19999999999999996
@@ -52,12 +53,12 @@ def regret(pairs: Sequence[tuple[float, float]]) -> float:
 
 
 def normal_quantile(confidence: float) -> float:
-    """Half-width of the central interval of a standard normal distribution."""
+    """Half-width of the central interval of a standard normal distribution with probability ``confidence``."""
     return NormalDist().inv_cdf(0.5 + confidence / 2)
 
 
 def coverage_interval(inside: int, count: int, confidence: float = 0.9) -> Interval[float]:
-    """Observed coverage with its Wilson interval.
+    """Observed coverage (``inside`` of ``count`` values) with its Wilson interval.
 
     >>> [round(part, 2) for part in coverage_interval(18, 20)]
     [0.9, 0.74, 0.97]
@@ -69,7 +70,7 @@ def coverage_interval(inside: int, count: int, confidence: float = 0.9) -> Inter
 
 
 def machine_family(instance_type: str | None) -> str | None:
-    """The family of an instance type: the same hardware in several sizes. Other names are their own family.
+    """The family of an instance type (the same hardware in several sizes). A name without a known family is returned.
 
     >>> [machine_family(name) for name in ("g4dn.xlarge", "ml.g4dn.2xlarge", "Standard_NC4as_T4_v3", "n1-standard-8")]
     ['g4dn', 'g4dn', 'NCas_T4_v3', 'n1']

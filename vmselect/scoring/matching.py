@@ -1,4 +1,4 @@
-"""Match forecasts with outcomes. Whatever prevents a match, or differs in one, is reported."""
+"""Match forecasts with outcomes. Reasons that prevent a match, and differences within a match, are reported."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from vmselect.units import list_some, printable
 
 @dataclass(frozen=True)
 class Unscored:
-    """A record that could not be scored, and the reason."""
+    """An outcome that could not be compared with a forecast, and the reason."""
 
     title: str
     reason_code: str
@@ -32,16 +32,16 @@ class Unscored:
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """A forecast and an outcome of it. Times are in seconds, costs in USD."""
+    """A forecast and the outcome of the predicted training. Times are in seconds, costs in USD."""
 
     forecast: Forecast
     outcome: Record
     real_seconds: float
-    """Mean of the runs of the outcome."""
+    """Mean time of the runs of the outcome."""
     real_cost_usd: float | None
-    """Cost that the outcome states, otherwise the real time at the price of the forecast."""
+    """Cost that the outcome states, or else the cost of the real time at the price of the forecast."""
     differences: tuple[str, ...] = ()
-    """Conditions in which the outcome differs from the forecast, or is unknown."""
+    """Texts on conditions that differ between forecast and outcome, or that are unknown."""
 
     @property
     def title(self) -> str:
@@ -50,7 +50,7 @@ class Case:
 
     @property
     def estimate(self) -> Interval[float]:
-        """Predicted seconds with their interval, as they were shown."""
+        """Predicted seconds with their interval, after any recalibration."""
         return self.forecast.seconds.interval
 
     @property
@@ -70,12 +70,12 @@ class Case:
 
     @property
     def family(self) -> str | None:
-        """Family of the machine."""
+        """Family of the instance type, such as ``g4dn``."""
         return machine_family(self.forecast.instance_type)
 
     @property
     def groups(self) -> dict[str, str]:
-        """Values by which cases are grouped, by name; an unknown value is ``unknown``."""
+        """Values by which cases can be grouped (method, basis, GPU and others); ``unknown`` if not known."""
         one = self.forecast
         values = {
             "method": one.method,
@@ -90,19 +90,19 @@ class Case:
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """The findings of the forecast, and one if the outcome differs from it."""
+        """The findings of the forecast, and a finding if the real training differs from the forecast."""
         if not self.differences:
             return self.forecast.findings
         finding = Finding(
             "outcome-differs",
             f"{self.title}: the real training differs from the forecast in {list_some(self.differences, 4)}.",
-            "Train as forecast, or forecast the training as it is.",
+            "Train under the conditions of the forecast, or make a forecast for the real conditions.",
             "info",
         )
         return (finding, *self.forecast.findings)
 
     def row(self) -> dict[str, Any]:
-        """The case as plain values."""
+        """The case as a dictionary of plain values."""
         value, low, high = self.estimate
         cost = self.forecast.cost_usd
         return {
@@ -127,9 +127,9 @@ class Case:
 
 
 class Matched(NamedTuple):
-    """Scored cases, records that could not be scored, and forecasts without an outcome so far.
+    """Scored cases, outcomes that could not be scored, and forecasts without an outcome so far (``waiting``).
 
-    ``known`` contains all cases, ``cases`` only that of the newest forecast for each outcome, method and basis.
+    ``known`` contains all cases, ``cases`` only the case of the newest forecast for each outcome, method and basis.
     """
 
     cases: tuple[Case, ...]
@@ -150,8 +150,8 @@ def read_any(records: Any) -> list[Record]:
 def match(records: Iterable[Record]) -> Matched:
     """Match the forecasts among ``records`` with the outcomes among them.
 
-    Outcomes are :class:`OutcomeRecord` and profiles of whole trainings. Profiles without a total time are probes, which
-    say nothing about a forecast.
+    Outcomes are :class:`OutcomeRecord` and profiles of whole trainings. Profiles without a total time are ignored,
+    because they are short probes.
     """
     given = read_any(records)
     forecasts = [one for one in given if isinstance(one, Forecast)]
@@ -164,7 +164,7 @@ def match(records: Iterable[Record]) -> Matched:
     for one in given:
         if isinstance(one, OutcomeRecord):
             if one.forecast not in by_id:
-                reason = "its forecast is not among the records; load the folder of the forecasts, too"
+                reason = "its forecast is not among the records; load the folder with the forecasts too"
                 unscored.append(Unscored(one.title, "no_forecast", reason))
                 continue
             known.append(_make_case(by_id[one.forecast], one, statistics.fmean(one.run_seconds), one.cost_usd))
@@ -179,7 +179,7 @@ def match(records: Iterable[Record]) -> Matched:
 
 
 def _match_training(profile: Profile, forecasts: Sequence[Forecast]) -> list[Case] | Unscored:
-    """The cases of a whole training, one for each forecast of it."""
+    """A case for each forecast that predicts this whole training; or the reason why there is none."""
 
     def refuse(code: str, reason: str) -> Unscored:
         return Unscored(profile.title, code, reason)
@@ -209,7 +209,7 @@ def _match_training(profile: Profile, forecasts: Sequence[Forecast]) -> list[Cas
     if cases:
         return cases
     if not reasons:
-        return refuse("no_forecast", "there are no forecasts; keep one with ranking.keep(folder) or --keep")
+        return refuse("no_forecast", "there are no forecasts; save forecasts with ranking.keep(folder) or --keep")
     _, code, reason = min(reasons)
     return refuse(code, reason)
 
@@ -226,7 +226,7 @@ def _make_case(
 
 
 def _only_newest(cases: Iterable[Case]) -> list[Case]:
-    """One case for each outcome, method and basis: that of the newest forecast before it, else of the oldest one."""
+    """One case for each outcome, method and basis: the newest forecast before the outcome, else the oldest forecast."""
     best: dict[tuple[str, str, str], Case] = {}
     for case in cases:
         key = case.outcome.id, case.forecast.method, case.forecast.basis

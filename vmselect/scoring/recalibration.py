@@ -1,13 +1,14 @@
-"""Recalibration: intervals that are scaled, and times that are corrected, by the outcomes of earlier forecasts.
+"""Recalibration: scale intervals and correct times by the outcomes of earlier forecasts.
 
-The width of an interval is scaled by a split-conformal factor: the quantile, at the wanted confidence, of how far real
-times were from predictions, in half-widths of the method's own intervals. Its logarithm is shrunk towards zero with the
-weight of :data:`PRIOR_OUTCOMES`, and that of a basis towards that of all bases with the weight of
-:data:`POOLED_OUTCOMES`. A factor that is within one standard error of 1 is 1: the outcomes do not contradict the
-intervals. With fewer than :data:`ENOUGH_TO_NARROW` outcomes an interval is never narrowed.
+The width of an interval is multiplied by a split-conformal factor: the quantile, at the requested confidence, of the
+distances between real times and predictions, in half-widths of the original intervals. There is a factor for each basis
+of predictions (measured, interpolated, extrapolated, predicted). The logarithm of the factor of a basis is shrunk
+towards that of all bases with the weight :data:`POOLED_OUTCOMES`, which is shrunk towards zero with the weight
+:data:`PRIOR_OUTCOMES`. A factor within one standard error of 1 is set to 1, because the outcomes do not contradict the
+intervals. With fewer than :data:`ENOUGH_TO_NARROW` outcomes, an interval is never narrowed.
 
-The bias of a machine family, on one basis, is the median of the logarithms of real time / prediction. It is corrected
-if there are :data:`ENOUGH_TO_CORRECT` outcomes and it exceeds two standard errors.
+The bias of a machine family and basis is the median of the logarithms of real time / prediction. It is corrected if
+there are at least :data:`ENOUGH_TO_CORRECT` outcomes and it exceeds two standard errors.
 """
 
 from __future__ import annotations
@@ -30,23 +31,23 @@ if TYPE_CHECKING:
     from vmselect.estimation import RuntimeEstimate, RuntimeModel
 
 PRIOR_OUTCOMES = 1.0
-"""Weight of the assumption that the method's own intervals are right, in outcomes."""
+"""Weight of the assumption that the original intervals are right, as a number of outcomes."""
 POOLED_OUTCOMES = 3.0
-"""Weight of the factor of all bases in that of one basis, in outcomes."""
+"""Weight of the factor of all bases in the factor of one basis, as a number of outcomes."""
 ENOUGH_TO_NARROW = 20
 ENOUGH_TO_CORRECT = 10
 BIAS_SPREAD = 0.1
-"""Standard deviation of the biases of machine families that is assumed in advance, as a logarithm."""
+"""Prior standard deviation of the log bias of machine families."""
 LEAST_NOISE = 0.005
 MAX_FACTOR = 20.0
-NONE_OF_IT = "Pass recalibrate=False (--no-recalibrate) for the numbers of the method itself."
+NONE_OF_IT = "Pass recalibrate=False (--no-recalibrate) for the numbers without this correction."
 
 
 class Bias(NamedTuple):
     """Systematic deviation of real times from predictions for one machine family.
 
-    ``basis`` is that of the predictions, such as ``measured``. ``ratio`` is the median of real time / prediction.
-    ``shift`` is the logarithm of the factor by which predictions are corrected, 0 if they are not.
+    ``basis`` is the basis of the predictions, such as ``measured``. ``ratio`` is the median of real time / prediction.
+    ``shift`` is the logarithm of the factor by which predictions are multiplied; 0 if they are not corrected.
     """
 
     basis: str
@@ -63,7 +64,7 @@ class Bias(NamedTuple):
 
 
 class Scale(NamedTuple):
-    """How the intervals of one basis are scaled: factor, number of outcomes, and how many of them were inside."""
+    """Factor for the width of the intervals of one basis, number of outcomes, and how many were inside before."""
 
     factor: float
     outcomes: int
@@ -71,7 +72,7 @@ class Scale(NamedTuple):
 
 
 class Adjustment(NamedTuple):
-    """Correction of one prediction: ``ratio`` multiplies its time, ``factor`` also the half-widths of its interval."""
+    """Correction of one prediction: ``ratio`` multiplies its time, ``ratio * factor`` the width of its interval."""
 
     ratio: float = 1.0
     factor: float = 1.0
@@ -85,7 +86,7 @@ class Adjustment(NamedTuple):
         return Interval(center, max(0.0, center - (value - low) * scale), center + (high - value) * scale)
 
     def undo(self, interval: Interval[float]) -> Interval[float]:
-        """The interval that :meth:`apply` corrected."""
+        """The original interval from which :meth:`apply` made ``interval``."""
         value, low, high = interval
         scale = self.ratio * self.factor
         center = value / self.ratio
@@ -108,14 +109,14 @@ class Adjustment(NamedTuple):
 
 @dataclass(frozen=True)
 class Recalibration:
-    """Corrections learned from ``cases``: outcomes of forecasts by one method, for intervals at ``confidence``."""
+    """Corrections learned from ``cases`` (forecasts by one method with their outcomes), for a ``confidence`` level."""
 
     cases: tuple[Case, ...]
     confidence: float
 
     @classmethod
     def of(cls, history: Record | Iterable[Record], *, method: str, confidence: float) -> Recalibration:
-        """Learn from the forecasts and outcomes in ``history``. Other records are ignored."""
+        """Learn corrections from the forecasts and outcomes in ``history``. Other records are ignored."""
         records = read_any(history)
         found = match(records).cases if any(one.kind == "forecast" for one in records) else ()
         usable = (
@@ -135,7 +136,10 @@ class Recalibration:
 
     @cached_property
     def _deviations(self) -> Mapping[str, list[float]]:
-        """Deviations of each basis in standard deviations; the bias of each case comes from the other cases."""
+        """Absolute deviations of real times from predictions in standard deviations, by basis.
+
+        The bias that is subtracted from a case is computed from the other cases.
+        """
         logs: dict[tuple[str, str], list[float]] = {}
         for case in self.cases:
             logs.setdefault(_key(case), []).append(_log_ratio(case))
@@ -153,7 +157,7 @@ class Recalibration:
 
     @cached_property
     def scales(self) -> Mapping[str, Scale]:
-        """Scale of the intervals of each basis that has outcomes."""
+        """Scaling of the intervals for each basis that has outcomes."""
         every = [one for group in self._deviations.values() for one in group]
         if not every:
             return {}
@@ -187,7 +191,7 @@ class Recalibration:
         return math.exp(log_factor)
 
     def adjust(self, basis: str, instance_type: str | None) -> Adjustment:
-        """The correction of a prediction of ``basis`` for a machine."""
+        """The correction of a prediction with the given ``basis`` for an instance type."""
         family = machine_family(instance_type) or ""
         bias, scale = self.biases.get((basis, family)), self.scales.get(basis)
         shift, factor = bias.shift if bias else 0.0, scale.factor if scale else 1.0
@@ -241,13 +245,13 @@ def _describe_bias(bias: Bias) -> Finding:
     if bias.shift:
         message = f"{seen} than predicted, so {bias.basis} times are multiplied by {math.exp(bias.shift):.3g}."
         return Finding("bias-corrected", message, NONE_OF_IT, "info")
-    message = f"{seen} than predicted. That is not corrected with fewer than {ENOUGH_TO_CORRECT} outcomes."
-    return Finding("bias-seen", message, "Record more outcomes.", "info")
+    message = f"{seen} than predicted. Times are corrected only from {ENOUGH_TO_CORRECT} such trainings on."
+    return Finding("bias-seen", message, "Record the outcomes of more trainings.", "info")
 
 
 def _describe_scale(scale: Scale, basis: str, confidence: float) -> Finding:
     message = (
-        f"Intervals of {basis} times are {scale.factor:.3g} times as wide as those of the method, at {confidence:.0%}: "
-        f"{scale.inside} of {scale.outcomes} outcomes were inside."
+        f"The width of {confidence:.0%} intervals of {basis} times is multiplied by {scale.factor:.3g}, because "
+        f"{scale.inside} of {scale.outcomes} earlier outcomes were inside their interval."
     )
     return Finding("recalibrated", message, NONE_OF_IT, "info")

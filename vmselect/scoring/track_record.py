@@ -1,4 +1,4 @@
-"""The track record: errors, bias, coverage, width and regret of forecasts whose outcome is known."""
+"""Scores of forecasts whose outcome is known: errors, bias, coverage and width of intervals, and regret."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ from vmselect.scoring.matching import Case, Unscored, match
 from vmselect.units import format_seconds, printable, printable_lines
 
 BY = ("method", "basis", "family", "gpu", "backend", "model", "month")
-"""Values by which forecasts are grouped."""
+"""Names of the values by which forecasts can be grouped."""
 WORST = 5
 LEVELS = tuple(round(0.05 * step, 2) for step in range(1, 20))
 """Confidence levels of the reliability chart."""
 FEW = 10
-"""Number of outcomes below which no finding says that intervals are too narrow or too wide."""
+"""Minimum number of outcomes for a finding that intervals are too narrow or too wide."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Score:
-    """Forecasts against outcomes; made by :func:`vmselect.score`.
+    """Comparison of forecasts with outcomes; made by :func:`vmselect.score`.
 
-    ``cases`` are the scored pairs, ``unscored`` the outcomes that could not be scored, with reasons, and ``waiting``
-    the forecasts without an outcome. ``regret`` maps ``time`` and ``cost`` to the mean over rankings of how much more
-    the candidate with the best prediction really took than the best one, as a share; None if no ranking has two
-    machines with outcomes.
+    ``cases`` are pairs of a forecast and its outcome, ``unscored`` the outcomes that could not be compared, with
+    reasons, and ``waiting`` the forecasts without an outcome. ``regret`` maps ``time`` and ``cost`` to the mean regret
+    of rankings; None if no ranking has two machines with outcomes. The regret of a ranking is the relative difference
+    between the real time (or cost) of the candidate with the lowest prediction and the lowest real time (or cost).
     """
 
     cases: tuple[Case, ...]
@@ -55,7 +55,7 @@ class Score:
 
     @property
     def mean_error_percent(self) -> float | None:
-        """Mean of the absolute errors, in percent of the real time; None without cases."""
+        """Mean of the absolute errors, in percent of the real time; None if there are no cases."""
         return statistics.fmean(abs(case.error_percent) for case in self.cases) if self.cases else None
 
     @property
@@ -65,12 +65,12 @@ class Score:
 
     @property
     def coverage(self) -> float | None:
-        """Share of the real times inside the interval of their forecast; None without cases."""
+        """Share of the real times inside the interval of their forecast; None if there are no cases."""
         return statistics.fmean(case.inside for case in self.cases) if self.cases else None
 
     @property
     def confidence(self) -> float | None:
-        """The coverage that the forecasts promised, on average."""
+        """Mean of the coverage that the forecasts promised (their confidence levels)."""
         return statistics.fmean(case.forecast.confidence for case in self.cases) if self.cases else None
 
     @property
@@ -80,7 +80,7 @@ class Score:
 
     @property
     def regret(self) -> dict[str, float | None]:
-        """Mean regret in ``time`` and ``cost``."""
+        """Mean regret of rankings in ``time`` and ``cost``, as fractions; None if not known."""
         found: dict[str, float | None] = {}
         for name in ("time", "cost"):
             values = [one[name] for one in self.regrets.values() if name in one]
@@ -94,14 +94,14 @@ class Score:
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """Findings on intervals that are too narrow or too wide, and on differences between forecast and outcome."""
+        """Findings about intervals that are too narrow or too wide, and about outcomes that differ from forecasts."""
         found = [*_judge_coverage(self.cases)]
         differing = [case for case in self.cases if case.differences]
         return (*found, *dict.fromkeys(case.findings[0] for case in differing))
 
     @property
     def verdict(self) -> str:
-        """The result in one sentence."""
+        """Sentence with number of outcomes, mean error, bias, coverage, width of intervals, and regret."""
         if not self.cases:
             return f"No forecast has an outcome yet ({len(self.waiting)} waiting, {len(self.unscored)} unscored)."
         inside = sum(case.inside for case in self.cases)
@@ -125,7 +125,7 @@ class Score:
         return pd.DataFrame([case.row() for case in self.cases])
 
     def by(self, name: str) -> pd.DataFrame:
-        """Error, bias, coverage, width and regret of the groups by ``name``, with a row per group.
+        """Table of error, bias, coverage, width and regret, with a row per group of forecasts.
 
         ``name`` is ``method``, ``basis``, ``family`` (of the machine), ``gpu``, ``backend``, ``model`` or ``month``.
         """
@@ -162,8 +162,8 @@ class Score:
     def reliability(self) -> pd.DataFrame:
         """Observed coverage at each confidence level, with its interval: the points of the reliability chart.
 
-        An interval at another level than that of its forecast is the interval of the forecast, scaled as that of a
-        normal distribution.
+        For a level other than that of the forecast, the interval of the forecast is scaled as for a normal
+        distribution.
         """
         rows = []
         deviations = [abs(deviation) for case in self.cases if (deviation := standardize(case)) is not None]
@@ -174,7 +174,7 @@ class Score:
         return pd.DataFrame(rows, columns=["confidence", "coverage", "low", "high"])
 
     def payload(self) -> dict[str, Any]:
-        """The whole result as plain values for JSON."""
+        """All results as a dictionary of plain values for JSON."""
         names = ("mean_error_percent", "bias_percent", "coverage", "confidence", "width_percent")
         return {
             "verdict": self.verdict,
@@ -191,11 +191,11 @@ class Score:
         }
 
     def to_json(self, *, indent: int | None = None) -> str:
-        """The payload as JSON text."""
+        """The result of :meth:`payload` as JSON text."""
         return json.dumps(self.payload(), indent=check_indent(indent), ensure_ascii=False, allow_nan=False)
 
     def chart(self, kind: str = "reliability", **options: Any) -> Any:
-        """An Altair chart: ``reliability`` (observed against promised coverage) or ``errors`` (real and predicted)."""
+        """An Altair chart: ``reliability`` (observed and promised coverage) or ``errors`` (forecast and real times)."""
         return hook("score_chart")(self, kind, **options)
 
     def report(self, path: str | os.PathLike[str]) -> Path:
@@ -211,9 +211,10 @@ class Score:
 def score(records: Record | Iterable[Record]) -> Score:
     """Compare the forecasts among ``records`` with the outcomes among them.
 
-    Outcomes are trainings that were watched to their end, profiles with total times, and records of
-    ``vmselect outcome``. A training is compared with the newest forecast of the same machine, batch size, factors and
-    work, for each method and basis. Differences in software are reported and do not prevent that.
+    Outcomes are trainings that were measured to their end, profiles with total times, and records written by
+    ``vmselect outcome``. A training is compared with the newest forecast for the same machine, model, batch size,
+    factors and number of epochs, for each method and basis. Differences in software are reported but do not prevent
+    the comparison.
 
     >>> import vmselect as vs
     >>> profile = vs.Profile.from_times(instance_type="g4dn.xlarge", batch_size=64, first_epoch_seconds=31,
@@ -229,10 +230,10 @@ def score(records: Record | Iterable[Record]) -> Score:
 
 
 def standardize(case: Case, *, own: bool = False, shift: float = 0.0) -> float | None:
-    """Deviation of the real time from the prediction in standard deviations of its interval; None without a width.
+    """Deviation of the real time from the prediction in standard deviations; None if the interval has no width.
 
-    With ``own``, the interval is that of the method before recalibration. ``shift`` is the logarithm of a factor by
-    which the prediction is multiplied.
+    With ``own``, the prediction is the one before recalibration. ``shift`` is the logarithm of a factor by which the
+    real time is divided first.
     """
     value, low, high = case.forecast.own if own else case.estimate
     if low == high:
@@ -259,7 +260,7 @@ def _distance(case: Case) -> float:
 
 
 def _find_regrets(cases: Iterable[Case]) -> dict[str, dict[str, float]]:
-    """Regret in time and cost of each ranking of which at least two machines have outcomes."""
+    """Regret in time and cost of each ranking for which at least two machines have outcomes, by ranking ID."""
     rankings: dict[str, dict[str, list[Case]]] = {}
     for case in cases:
         if case.forecast.ranking is not None:
