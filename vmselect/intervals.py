@@ -28,15 +28,15 @@ class Interval(NamedTuple, Generic[Value]):
         return (self.low <= value) & (value <= self.high)
 
     def take(self, rows: npt.NDArray[np.intp]) -> Interval[Any]:
-        """The intervals at the positions ``rows`` of the arrays."""
+        """The intervals at the indices ``rows`` of the arrays."""
         return Interval(*(part[rows] for part in self))  # type: ignore[index]
 
     def column(self, column: int) -> Interval[Any]:
-        """The intervals in a column of the matrices."""
+        """The intervals in the column with index ``column`` of the matrices."""
         return Interval(*(part[:, column] for part in self))  # type: ignore[index]
 
     def where(self, chosen: npt.NDArray[np.bool_], other: Interval[Any]) -> Interval[Any]:
-        """The intervals of this object where ``chosen`` is True, and those of ``other`` elsewhere."""
+        """The elements of this interval where ``chosen`` is True, and those of ``other`` where it is False."""
         import numpy as np
 
         mine: Interval[Any] = self

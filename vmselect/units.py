@@ -9,7 +9,7 @@ SECONDS_PER_HOUR = 3600.0
 BYTES_PER_MB = 1_000_000  # networks and storage are billed in decimal units
 BYTES_PER_GB = 1_000_000_000
 MAX_USD_DIGITS = 7
-"""Amounts with more decimal places are written with an exponent."""
+"""Maximum number of decimal places of an amount in USD; smaller amounts are written with an exponent."""
 
 
 def hours(seconds: float) -> float:
@@ -76,7 +76,7 @@ def format_chance(chance: float) -> str:
 
 
 def format_epochs(epochs: float) -> str:
-    """A number of epochs as text; it may be a mean and so a fraction.
+    """A number of epochs as text. A mean number of epochs may be a fraction.
 
     >>> [format_epochs(n) for n in (50, 18.3333, 12.0, 12_500, 1.04)]
     ['50', '18.3', '12', '12,500', '1']
@@ -114,7 +114,7 @@ def list_all(names: Sequence[object]) -> str:
 
 
 def printable(text: str) -> str:
-    """``text`` without control characters, which a terminal would interpret.
+    """``text`` with a replacement character for each control character, which a terminal would interpret.
 
     >>> printable("a\\x1b[31mb")
     'a�[31mb'
@@ -123,7 +123,7 @@ def printable(text: str) -> str:
 
 
 def printable_lines(text: str) -> str:
-    """``text`` without control characters other than line breaks."""
+    """``text`` with a replacement character for each control character except line breaks."""
     return "\n".join(map(printable, text.split("\n")))
 
 

@@ -1,4 +1,4 @@
-"""Convergence studies: number of epochs to convergence by batch size. Imports no framework and no numpy."""
+"""Convergence studies: number of epochs to convergence by batch size. Imports no ML framework and no numpy."""
 
 from vmselect.convergence.study import ConvergenceStudy, EpochsEstimate
 from vmselect.records.convergence import ConvergenceRun, Curve, EpochsForecast, StoppingRule

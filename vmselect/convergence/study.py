@@ -1,10 +1,10 @@
 """Convergence studies: number of epochs to convergence at each batch size, with an interval.
 
-Between two measured batch sizes, the reciprocal of the number of epochs is interpolated linearly along the logarithm of
-the batch size. Outside the measured sizes, from half the smallest to twice the largest, the epochs of the nearest
-measured size are used, and the interval is widened: it covers the range from a constant number of epochs to one in
-proportion to the batch size. Sizes farther away are unknown. The rules were chosen on measurements, see
-docs/explanation/choosing.md.
+Between two measured batch sizes, the reciprocal of the number of epochs is interpolated linearly in the logarithm of
+the batch size. Outside the measured batch sizes, from half the smallest to twice the largest, the number of epochs of
+the nearest measured batch size is used. Its interval is widened: it covers the range from a constant number of epochs
+to a number proportional to the batch size. For batch sizes farther away, the number of epochs is unknown. These rules
+were chosen on measurements, see docs/explanation/choosing.md.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ if TYPE_CHECKING:
     import pandas as pd
 
 REACH = 2.0
-"""Epochs are extrapolated by at most this factor beyond the measured batch sizes."""
+"""Numbers of epochs are extrapolated to batch sizes at most this factor beyond the measured batch sizes."""
 
 USUAL_SPREAD = 0.2
-"""Prior spread of the number of epochs between repetitions (standard deviation of the logarithm)..."""
+"""Prior spread of the number of epochs between repetitions (standard deviation of the logarithm)."""
 
 USUAL_SPREAD_WEIGHT = 8
-"""...and its weight: the number of repetitions beyond the first that the prior counts as."""
+"""Weight of ``USUAL_SPREAD``, as a number of repetitions beyond the first."""
 
 INTERPOLATION_SPREAD = 0.1
-"""Additional spread of the number of epochs at an interpolated batch size."""
+"""Additional spread (standard deviation of the logarithm) of the number of epochs at an interpolated batch size."""
 
 Source = Literal["measured", "interpolated", "extrapolated", "unknown"]
 
@@ -49,8 +49,9 @@ Source = Literal["measured", "interpolated", "extrapolated", "unknown"]
 class EpochsEstimate:
     """Number of epochs to convergence at ``batch_size``: the mean ``value``, and the interval for a single new run.
 
-    Unpacks as ``value, low, high``, which are NaN if the ``source`` is "unknown". ``mean_half_width`` is the relative
-    half-width of the interval for the mean over many runs; it decides whether two batch sizes are tied.
+    Can be unpacked as ``value, low, high``, which are NaN if ``source`` is "unknown". ``mean_half_width`` is the
+    relative half-width of the interval for the mean over many runs, which is used to decide whether two batch sizes
+    differ significantly.
     """
 
     batch_size: int
@@ -75,7 +76,8 @@ def _half_widths(
 ) -> tuple[float, float]:
     """Half-widths of the intervals for a new run and for the mean over many runs, on the logarithmic scale.
 
-    The deviation between repetitions is pooled over batch sizes and shrunk towards the prior ``USUAL_SPREAD``.
+    The standard deviation between repetitions is pooled over batch sizes and shrunk towards ``USUAL_SPREAD``.
+    ``extra`` is an additional standard deviation.
     """
     from scipy.special import stdtrit
 
@@ -130,7 +132,10 @@ def predict_epochs(
         )
         findings = (Finding("epochs-extrapolated", message, remedy),)
     else:
-        message = f"The epochs at batch size {batch_size} are unknown: it is too far from the measured sizes {tried}."
+        message = (
+            f"The number of epochs at batch size {batch_size} is unknown: it is too far from the measured batch sizes "
+            f"{tried}."
+        )
         finding = Finding("epochs-unknown", message, remedy)
         return EpochsEstimate(batch_size, math.nan, math.nan, math.nan, "unknown", math.inf, (finding,))
     # No training is shorter than one epoch, unless a measured run was.
@@ -143,7 +148,7 @@ def _neighbors(sizes: Collection[int], batch_size: int) -> tuple[int, int]:
 
 
 class ConvergenceStudy(ConvergenceRecord):
-    """Number of epochs to convergence by batch size. It does not depend on the machine, so any machine can measure it.
+    """Number of epochs to convergence by batch size. It does not depend on the machine on which it is measured.
 
     >>> study = ConvergenceStudy.from_epochs({256: [13, 15], 1024: [14]}, metrics={256: 0.97, 1024: 0.96})
     >>> study.batch_sizes
@@ -154,14 +159,14 @@ class ConvergenceStudy(ConvergenceRecord):
 
     @classmethod
     def of(cls, runs: Iterable[ConvergenceRun]) -> ConvergenceStudy:
-        """A study of ``runs``, which may be in any order."""
+        """A study made of ``runs``, which may be in any order."""
         ordered = tuple(sorted(runs, key=lambda run: (run.batch_size, run.created)))
         if not ordered:
             raise ProfileError("The convergence study has no runs. Train with ConvergenceProbe first.")
         try:
             check_same(ordered)
         except ValueError as differ:
-            raise ProfileError(f"These runs do not form one convergence study: {differ}") from None
+            raise ProfileError(f"These runs are not of one convergence study: {differ}") from None
         return cls(runs=ordered)
 
     @classmethod
@@ -175,7 +180,7 @@ class ConvergenceStudy(ConvergenceRecord):
         patience: int = 5,
         model: str | None = None,
     ) -> ConvergenceStudy:
-        """A study from known results: ``epochs`` maps each batch size to a number of epochs, or to that of each run."""
+        """A study from known results. ``epochs`` maps each batch size to the number of epochs of one or more runs."""
         for what, value in (("epochs", epochs), ("metrics", {} if metrics is None else metrics)):
             if not isinstance(value, Mapping):
                 raise ArgumentError(f"{what} must be a mapping from batch sizes to numbers, not {show(value)}.")
@@ -235,9 +240,10 @@ class ConvergenceStudy(ConvergenceRecord):
         return tuple(sorted(self._epochs()))
 
     def epochs(self, batch_size: int, *, confidence: float = 0.9) -> EpochsEstimate:
-        """Estimated number of epochs to convergence at ``batch_size``; unpacks as ``value, low, high``.
+        """Estimated number of epochs to convergence at ``batch_size``; can be unpacked as ``value, low, high``.
 
-        A measured batch size gives the mean of its runs. Other sizes are interpolated, or extrapolated with a finding.
+        For a measured batch size, it is the mean of its runs. For other batch sizes, it is interpolated, or
+        extrapolated with a finding.
         """
         batch_size = check_count("batch_size", batch_size)
         known = self._epochs()
@@ -285,7 +291,7 @@ class ConvergenceStudy(ConvergenceRecord):
         return tuple(run for run in self.runs if run.batch_size == batch_size and _is_finished(run))
 
     def rows(self, *, confidence: float = 0.9) -> list[dict[str, Any]]:
-        """One row per batch size: number of runs, epochs with interval and deviation, final and best metric."""
+        """One row per batch size: number of runs, epochs with interval and deviation, mean final and best metric."""
         table = []
         for size in self.batch_sizes:
             runs, estimate = self.runs_at(size), self.epochs(size, confidence=confidence)

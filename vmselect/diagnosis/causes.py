@@ -1,6 +1,6 @@
 """The checks of a diagnosis, one function for each cause of a slow training.
 
-The thresholds for GPUs are chosen by judgment, not derived from measurements. Only GPUs that the framework uses are
+The thresholds for GPUs were chosen by judgment, not derived from measurements. Only GPUs that the framework uses are
 checked.
 """
 
@@ -21,11 +21,11 @@ from vmselect.records import Profile
 from vmselect.units import format_bytes, format_seconds
 
 MIN_SAMPLED_SECONDS = 0.5
-"""A usage quantity whose samples cover less time than this is ignored."""
+"""Minimum time in seconds that the samples of a usage quantity must cover; otherwise the quantity is ignored."""
 
 INPUT_BOUND = 0.3
-"""Share of the step time spent waiting for data from which steps count as input-bound. Faster input then speeds up the
-steps by up to 1.4x, about the speedup that justifies the price of the next larger machine."""
+"""Minimum share of the step time spent waiting for data for steps to count as input-bound. Faster input then speeds up
+the steps by up to 1.4x, about the speed-up that justifies the price of the next larger machine."""
 
 NEGLIGIBLE_WAIT = 0.1
 """Share of the step time spent waiting for data below which removing the wait speeds up the steps by at most 1.1x."""
@@ -34,27 +34,28 @@ GPU_IDLE = 0.5
 GPU_MEMORY_FULL = 0.92
 GPU_MEMORY_EMPTY = 0.4
 GPU_THROTTLED = 0.1
-"""Share of the samples with reduced GPU clocks from which throttling is reported."""
+"""Minimum share of samples with reduced GPU clocks for throttling to be reported."""
 
 DEVICE_BUSY = 0.8
-"""Utilization of the GPU or CPU from which it limits the speed of the steps."""
+"""Utilization of the GPU or CPU above which it limits the speed of the steps."""
 
 CPU_IDLE = 0.7
 """CPU utilization below which the CPU does not limit the input pipeline."""
 
 ONE_CORE = 0.7
-"""Number of busy CPU cores from which a single core may be preparing all the data while the other cores idle."""
+"""Number of busy CPU cores above which a single core may be preparing all the data while the other cores are idle."""
 
 CPU_SATURATED = 0.9
 CPU_CONTENDED = 0.85
-"""CPU utilization from which no cores are free, so that other programs slow down the training."""
+"""CPU utilization above which no cores are free, so that other programs slow down the training."""
 
 OTHER_PROGRAMS = 0.15
-"""Share of the usable cores from which other programs are reported. Ending them speeds up a training by up to 1.2x."""
+"""Share of the usable cores above which other programs are reported. Ending them speeds up a training by up to 1.2x."""
 
 STEAL = 0.05
 CPU_THROTTLED = 0.05
-"""Thresholds for CPU time lost to the host or to a quota: low, because nothing on the machine can regain it."""
+"""Shares of CPU time lost to the host or to a quota above which they are reported. They are low, because no change on
+the machine can regain this time."""
 
 QUOTA_USED = 0.9
 SWAP_BYTES_PER_SECOND = 2**20
@@ -62,7 +63,8 @@ MIN_FREE_MEMORY = 0.05
 CONTAINER_MEMORY_FULL = 0.95
 MEMORY_PRESSURE = 0.05
 IO_PRESSURE = 0.15
-"""Share of the time in which any program waited for a disk. Without this wait, a training gains up to 1.2x."""
+"""Share of the time in which a program waited for a disk above which it is reported. Without this wait, a training is
+up to 1.2x as fast."""
 
 PAUSE_SHARE = 0.1
 PAUSE_SECONDS = 0.3
@@ -80,7 +82,7 @@ class Diagnosis(Finding):
     """A finding about what limits the speed of a training.
 
     ``evidence`` maps the names of the quantities that support the finding, including their units, to their values.
-    ``bound`` is a phrase with the largest possible speedup, empty if unknown. Rankings show it beside the machine.
+    ``bound`` is a phrase with the largest possible speed-up, empty if unknown. Rankings show it beside the machine.
     """
 
     evidence: Mapping[str, float] = field(default_factory=dict, hash=False, compare=False)
@@ -94,8 +96,8 @@ def diagnose(profile: Profile, *, cpu_threshold: float | None = None) -> tuple[D
     """Diagnoses of what limits the speed of the training, with evidence and remedy; warnings first.
 
     Quantities that were not sampled, or not long enough, give no diagnosis. ``cpu_threshold`` is the CPU utilization
-    above which the CPU counts as saturated. If it is None, 0.9 is used, and only if the training runs on a GPU or its
-    steps wait for data, because a CPU that computes the steps should be busy.
+    above which the CPU counts as saturated. If it is None, the threshold is 0.9, and saturation is diagnosed only if
+    the training runs on a GPU or its steps wait for data: a CPU that computes the steps itself should be busy.
 
     >>> import vmselect as vs
     >>> profile = vs.Profile.from_times(instance_type="g4dn.xlarge", first_epoch_seconds=40,
@@ -188,7 +190,7 @@ def _input_remedy(profile: Profile) -> str:
 
 
 def _processors_idle(profile: Profile) -> bool:
-    """Whether the CPU is idle, although not because a single core prepares all the data."""
+    """Whether the CPU is mostly idle, and not because a single core prepares all the data."""
     cpu, used = _cpu_use(profile), _steady_mean(profile, "process_cores")
     return cpu is not None and used is not None and cpu.share < CPU_IDLE and used < ONE_CORE
 
@@ -261,7 +263,7 @@ def _find_gpu_throttling(profile: Profile) -> Causes:
 
 
 def _used_gpus(profile: Profile) -> list[int]:
-    """Indexes of the GPUs in use: the busiest GPUs of the machine, as many as the framework uses."""
+    """Indices of the GPUs in use: the busiest GPUs of the machine, as many as the framework uses."""
     count = profile.environment.framework_gpus
     if not count or profile.usage is None:
         return []
@@ -276,7 +278,7 @@ def _gpu_share(profile: Profile) -> float | None:
 
 
 def _largest_batch(profile: Profile, whole: int) -> int | None:
-    """Largest batch size that fits into the GPU's ``whole`` memory, rounded down to two digits; None if unknown."""
+    """Largest batch size that fits into GPUs of ``whole`` bytes, rounded down to two digits; None if unknown."""
     memory = fit_memory([profile])
     size = memory.largest(memory.usable_bytes(whole)) if memory is not None else None
     if not size:
@@ -417,7 +419,7 @@ def _find_pauses(profile: Profile) -> Causes:
     yield Diagnosis(
         "slow-boundaries",
         f"The training pauses for {format_seconds(pause)} between two epochs, {share:.0%} of the time of an epoch.",
-        "Shorten what callbacks do at the end of an epoch. With tf.data, disable autotuning "
+        "Reduce the work of callbacks at the end of an epoch. With tf.data, disable autotuning "
         "(options.autotune.enabled = False).",
         "info",
         {"boundary_seconds": pause, "epoch_seconds": epoch, "boundary_share": share},
@@ -449,7 +451,7 @@ def _input_share(profile: Profile) -> float | None:
 
 
 def _steady_mean(profile: Profile, quantity: str) -> float | None:
-    """Mean of a usage quantity over the steady steps, or None if it was sampled too briefly."""
+    """Mean of a usage quantity over the steady steps; None if it was not sampled, or too briefly."""
     summary = None if profile.usage is None else profile.usage.summary(quantity)
     return None if summary is None or summary.seconds < MIN_SAMPLED_SECONDS else summary.mean
 
@@ -472,7 +474,7 @@ def _count_cores(profile: Profile) -> float | None:
 
 
 class _CpuUse(NamedTuple):
-    """CPU utilization during steady steps: ``share``, ``text``, evidence, and how to get ``more`` cores."""
+    """CPU utilization during steady steps (``share``, and as ``text``), evidence, and how to get ``more`` cores."""
 
     share: float
     text: str
@@ -481,9 +483,10 @@ class _CpuUse(NamedTuple):
 
 
 def _cpu_use(profile: Profile) -> _CpuUse | None:
-    """CPU utilization of the cores that the process may use, or None if it was not sampled.
+    """CPU utilization of the cores that the process may use; None if it was not sampled.
 
-    If the container has a lower CPU quota, the utilization of the quota: it can be used up while most cores idle.
+    If the container has a lower CPU quota, it is the utilization of the quota, which can be used up while most cores
+    are idle.
     """
     limit, used = _container_cores(profile), _steady_mean(profile, "process_cores")
     if limit is not None and used is not None:
