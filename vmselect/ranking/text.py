@@ -142,7 +142,7 @@ def nothing_feasible(ranking: Ranking) -> str:
         return f"Nothing is feasible: {_describe_reasons(ranking)}. {short}"
     most = reasons.most_common(1)[0][0]
     example = next(excluded for excluded in ranking.deciding_excluded if excluded.reason_code == most)
-    return f"Nothing is feasible: {_describe_reasons(ranking)}. For one, {example}."
+    return f"Nothing is feasible: {_describe_reasons(ranking)}. For example, {example}."
 
 
 def _describe_reasons(ranking: Ranking) -> str:

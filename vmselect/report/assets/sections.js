@@ -215,7 +215,7 @@ function findingItem({ messages, remedy, severity }) {
   const about = [...new Set(messages.flatMap((message) => message.about))];
   return h("li", { class: severity },
     shown.map(({ text }) => paragraph(text)),
-    rest ? paragraph(`The same holds for ${formatCount(rest)} more.`) : null,
+    rest ? paragraph(`${formatCount(rest)} similar messages are not shown.`) : null,
     paragraph(remedy, "remedy"),
     about.length ? h("p", { class: "who" }, ...listNames(about, 6)) : null);
 }

@@ -89,7 +89,7 @@ function nothingFeasible(view) {
   if (shortfall) return [`Nothing is feasible: ${reasons.join(", ")}. `, ...shortfall];
   const all = [...view.alwaysExcluded, ...view.unsold, ...view.excluded];
   const { candidate, reason } = all.find(({ reason_code }) => reason_code === counts[0][0]);
-  return [`Nothing is feasible: ${reasons.join(", ")}. For one, `, { name: candidate }, `: ${reason}.`];
+  return [`Nothing is feasible: ${reasons.join(", ")}. For example, `, { name: candidate }, `: ${reason}.`];
 }
 
 /** The verdict as one text. */
