@@ -38,7 +38,7 @@ Term = tuple[int, ...]
 SCALES = ("linear", "log")
 MAX_CELLS = 10_000
 UNEVEN = 5.0
-"""Largest factor between the standard deviations of cells for which one common error is assumed without a finding."""
+"""Ratio of the largest to the smallest standard deviation of cells above which a finding reports uneven spread."""
 
 EFFECT = ("effect", "low", "high", "percent", "percent_low", "percent_high", "p_value", "share")
 
@@ -247,7 +247,12 @@ def effects(
     if not varied:
         lost = [finding.message for finding in found.findings if finding.code == "missing-values"]
         raise ComparisonError(
-            " ".join([f"All runs have the same {', '.join(found.names)}. Measure runs that differ in one.", *lost])
+            " ".join(
+                [
+                    f"All runs have the same {', '.join(found.names)}. Measure runs that differ in at least one factor.",
+                    *lost,
+                ]
+            )
         )
     names = [found.names[i] for i in varied]
     kept = [levels[i] for i in varied]

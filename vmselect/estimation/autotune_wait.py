@@ -25,7 +25,8 @@ from vmselect.records import Profile
 from vmselect.units import count_epochs, format_seconds, format_usd
 
 FIRST_PERIOD, MAX_PERIOD = 0.01, 60.0
-"""Shortest and longest time in seconds between two wake-ups, which doubles each time (TensorFlow 2.21)."""
+"""Shortest and longest time in seconds between two wake-ups of the tf.data autotuner. The time doubles after each
+wake-up (TensorFlow 2.21)."""
 
 MAX_SHARE, EXPONENT, MIN_SHARE = 0.9, 0.65, 0.02
 """Share of epochs with a wait if no CPU core is ever free (maximum) and if a core is always free (minimum). In between,
@@ -86,7 +87,7 @@ def next_wake_up(seconds: float) -> float:
 
 
 def count_pipelines(profile: Profile) -> int:
-    """Number of pipelines that stop one after the other at the end of an epoch."""
+    """Number of tf.data pipelines that stop one after the other at the end of an epoch."""
     replicas = profile.environment.replicas
     return 1 if replicas == 1 else min(MAX_PIPELINES, 1 + replicas)
 

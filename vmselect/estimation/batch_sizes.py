@@ -196,7 +196,7 @@ def count_steps(
 ) -> tuple[Mapping[int, float], float]:
     """Steps per epoch at each probed batch size, and at ``batch_size``.
 
-    If a number of steps is unknown, all are replaced by values proportional to them: 1 / batch size.
+    If any of them is unknown, the results are 1 / batch size, which is proportional to the steps per epoch.
     """
     known = {size: count for size, count in steps.items() if count is not None}
     if len(known) < len(steps):

@@ -94,7 +94,7 @@ def _combine(causes: Sequence[Disturbance]) -> Disturbance:
 
 
 def _lose(share: float) -> float:
-    """Share of its time that a training may save if it no longer loses the share ``share`` of the CPU."""
+    """Share of the training time that may be saved if the lost share ``share`` of the CPU becomes available again."""
     return 1 - math.pow(1 - min(0.99, max(0.0, share)), LOST_POWER)
 
 

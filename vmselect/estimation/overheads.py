@@ -44,7 +44,7 @@ FULL_RECURS = 0.3
 """Share of the observed rate of whole-heap garbage collections that the upper bound includes (an assumption)."""
 
 SEEN_TWICE = 2
-"""Number of checkpoints within a probe from which on they count as part of the mean step time."""
+"""Minimum number of checkpoints during a probe for which the mean step time is taken to include checkpoints."""
 
 SELDOM, SELDOM_SHARE = 10.0, 0.5
 """If callbacks take ``SELDOM`` times as long at the end of the first epoch as at the end of later epochs, they may save

@@ -2,7 +2,7 @@
 
 A reading is a measured duration. Total time is a sum, so the *mean* of the readings matters: a median ignores recurring
 slow steps. A single extreme reading, however, can change the mean of twenty readings by half. Therefore a single
-outlier that exceeds an ordinary step by more than :data:`STALL_STEPS` times its duration counts once per training. If
+outlier whose excess over an ordinary step is more than :data:`STALL_STEPS` ordinary steps counts once per training. If
 the excess is between :data:`UNCERTAIN_STEPS` and that limit, half of it counts once and half is assumed to recur at the
 observed rate. Two or more such readings stay in the mean.
 """
@@ -17,10 +17,10 @@ from functools import lru_cache
 from operator import truediv
 
 STALL_STEPS = 5.0
-"""A reading is a stall if it exceeds an ordinary step by more than this many times the duration of such a step."""
+"""A reading is a stall if its excess over an ordinary step is longer than this many ordinary steps."""
 
 UNCERTAIN_STEPS, UNCERTAIN_SHARE = 2.0, 0.5
-"""A single reading that exceeds an ordinary step by more than ``UNCERTAIN_STEPS`` times its duration may or may not
+"""A single reading whose excess over an ordinary step is longer than ``UNCERTAIN_STEPS`` ordinary steps may or may not
 recur: the share ``UNCERTAIN_SHARE`` of the excess stays in the mean. Chosen on simulated trainings with outliers at
 rates from 1 in 1,000 to 1 in 10 (``tests/benchmarks/outliers.py``)."""
 
@@ -28,8 +28,8 @@ PRIOR_SPREAD, PRIOR_READINGS = 0.10, 3.0
 """Prior relative spread of single readings, and the number of readings that this prior weighs as much as."""
 
 ONCE_SPREAD = 0.12
-"""Prior relative spread between runs of times that occur once per run, such as compilation. Measured on 18 pairs
-(``tests/benchmarks/accuracy.py --parts cross-run``)."""
+"""Prior relative spread between runs of times that occur once per run, such as compilation. Measured on 18 pairs of
+runs (``tests/benchmarks/accuracy.py --parts cross-run``)."""
 
 BLOCK, BLOCKS, MIN_BLOCKS = 5, 8, 3
 """Minimum number of readings per block, number of blocks into which many readings are divided, and minimum number of
@@ -85,8 +85,8 @@ def locate(
 ) -> Level:
     """Mean seconds per step with its interval. ``units`` is the number of steps that each of ``seconds`` covers.
 
-    With at least ``min_readings`` readings, a single reading that exceeds an ordinary step by more than ``stall`` times
-    its duration is excluded from the mean; one that exceeds it by more than ``uncertain`` times is excluded in part.
+    With at least ``min_readings`` readings, a single reading whose excess over an ordinary step is longer than
+    ``stall`` ordinary steps is excluded from the mean, and one longer than ``uncertain`` ordinary steps in part.
     ``unseen`` widens the interval for slow steps that are too rare to have been recorded. The prior spread weighs as
     much as ``prior_readings`` readings. ``lasting`` is the variance of the difference between the readings and the rest
     of the training, relative to the variance of single readings.

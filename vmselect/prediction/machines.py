@@ -165,7 +165,7 @@ def _same_gpu(recorded: str, sold: str) -> bool:
 
 
 def model_key(profile: Profile) -> tuple[Hashable, ...]:
-    """Key of the model that a profile trained."""
+    """Key of the trained model: its name and number of parameters."""
     return profile.model, profile.setup.parameters
 
 

@@ -39,7 +39,7 @@ class Constants:
     model_slopes: tuple[float, float, float] = (0.04, 0.07, 0.12)
     """Deviation of ``slopes`` between models."""
     work_share: float = 0.6
-    """Deviation of ``slopes`` between works (batch size, image size) of a model, relative to ``model_slopes``."""
+    """Deviation of ``slopes`` between batch sizes or image sizes of a model, relative to ``model_slopes``."""
     gpu: float = 0.16
     """Deviation of a GPU from the speed that its figures predict, shared by all models."""
     architecture: float = 0.25
@@ -51,15 +51,15 @@ class Constants:
     model_gpu: float = 0.11
     """Deviation of one model on one GPU."""
     work_gpu: float = 0.06
-    """Deviation of one work on one GPU."""
+    """Deviation of one model at one batch size on one GPU."""
     host: float = 0.05
     """Deviation of a machine from other machines with the same GPU."""
     short_seconds: float = 0.03
-    """Step time in seconds below which steps depend on the host: the shorter, the more, and the less on the GPU."""
+    """Step time in seconds below which steps depend on the host too: the shorter they are, the more."""
     short_host: float = 0.7
     """Deviation of a machine for infinitely short steps; it decreases linearly to 0 at ``short_seconds``."""
     unknown_work: float = 5.0
-    """Deviation of the log time of a work that was never probed."""
+    """Deviation of the log time of a model at a batch size that was never probed."""
     freedom: float = 2.5
     """Degrees of freedom of Student's t: the fewer, the more the scale of the deviations differs between models."""
     model_freedom: float = 1.0
@@ -68,7 +68,7 @@ class Constants:
 
 CONSTANTS = Constants()
 MAX_WORKS = 3
-"""Maximum number of works per model that are used from the history. More would add only similar times."""
+"""Maximum number of works (batch sizes) per model that are used from the history. More would add only similar times."""
 _NEW = "a machine that was not probed"
 PASSES = 2
 """Number of iterations that reduce the weight of models in the history that fit badly."""

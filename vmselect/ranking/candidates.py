@@ -300,7 +300,7 @@ def candidate_findings(candidates: Candidates, candidate: int, settings: Setting
 
 
 def _other_hardware(one: MachineEstimate, offer: Mapping[str, Any]) -> Iterator[Finding]:
-    """Warnings if the probe found more or other hardware than the offer states. Less may be due to a container."""
+    """Warnings if the probe found more or other hardware than the offer states; a container may show less hardware."""
     contradictions = []
     seen = next((record.environment.gpus for record in one.records if record.environment.gpus), ())
     if seen and offer["gpu_count"] is not None:

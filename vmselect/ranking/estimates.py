@@ -36,7 +36,7 @@ Fit = Callable[[Sequence[Profile], int | None], RuntimeModel]
 """Function that fits a runtime model to profiles of one machine, for a batch size (None: the probed batch size)."""
 
 STEP_TERMS = ("steady_iterations", "partial_batch")
-"""Terms of a runtime model whose time is proportional to the step time."""
+"""Names of the terms of a runtime model that are proportional to the step time."""
 
 BELOW_MINIMUM, UNKNOWN_METRIC, UNKNOWN_EPOCHS = "below_minimum_metric", "metric_unknown", "epochs_unknown"
 FALLING = (
@@ -320,7 +320,7 @@ class Studied:
     def make_pairs(
         self, measured: Measured, wanted: Sequence[int] | None, catalog: Catalog
     ) -> tuple[list[MachineEstimate], list[Excluded], Studied]:
-        """Machine estimates with the number of epochs of their batch size; exclusions; and a copy with ``pairs`` set.
+        """Machine estimates with their numbers of epochs; exclusions; and a copy of this object with ``pairs`` set.
 
         ``wanted`` are the batch sizes to include, by default those of the study and of the profiles.
         """
@@ -377,14 +377,14 @@ class Studied:
         smallest, largest = self.study.batch_sizes[0], self.study.batch_sizes[-1]
         reason = None
         if self.study.epochs(size, confidence=self.confidence).source == "unknown":
-            known = f"the study covers batch sizes {smallest} to {largest}; add runs at {size} to the study"
+            known = f"the study covers batch sizes {smallest} to {largest}; add runs at batch size {size} to it"
             reason = (UNKNOWN_EPOCHS, known)
         for name, wanted in self.demands.items():
             value, smaller = self.study.metric(size, name), any(part in name for part in FALLING)
             if name.removeprefix("val_") == self.study.monitor.removeprefix("val_"):
                 smaller = self.study.rule.mode == "min"
             if value is None:
-                reason = (UNKNOWN_METRIC, f"its final {name} is not known; add runs at {size} to the study")
+                reason = (UNKNOWN_METRIC, f"its final {name} is not known; add runs at batch size {size} to the study")
             elif not (value <= wanted if smaller else value >= wanted):
                 side = "above" if smaller else "below"
                 reason = (BELOW_MINIMUM, f"its final {name} is {value:.4g}, {side} the demanded {wanted:.4g}")

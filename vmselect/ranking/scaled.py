@@ -164,7 +164,7 @@ def scaling_table(ranking: Ranking) -> pd.DataFrame:
 
 
 def describe_scaling(table: pd.DataFrame) -> str:
-    """A sentence per GPU model: up to how many GPUs the training gets faster, and how many cost least."""
+    """A sentence per GPU model: the numbers of GPUs with the shortest time and with the lowest cost."""
     by_gpu: dict[str, list[dict[Any, Any]]] = {}
     for row in table.to_dict("records"):
         by_gpu.setdefault(row["gpu_model"], []).append(row)

@@ -297,7 +297,7 @@ def rank_inference(
 
     Args:
         records: inference records of one model, on any machines, at any batch sizes and numbers of clients.
-        load: items per second to answer. Several loads are ranked separately, and the last one decides.
+        load: items per second to answer. Several loads are ranked separately; the last load determines ``best``.
         latency_limit_seconds: maximum of the chosen percentile of latency.
         percentile: percentile of latency to rank and limit, such as 99.
         instances: minimum and maximum number of machines to rent at a time, or a fixed number.

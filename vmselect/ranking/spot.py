@@ -1,7 +1,7 @@
 """Spot interruptions: the expected time of a training that is interrupted at random and resumed.
 
 Interruptions are a Poisson process with one interruption per mean uptime. Each interruption loses the work since the
-last checkpoint (half a checkpoint interval on average) and takes a restart, both in paid time. So::
+last checkpoint (half a checkpoint interval on average) and requires a restart. Both are paid. So::
 
     expected time = work / (1 - (checkpoint / 2 + restart) / mean uptime)
 

@@ -4,7 +4,7 @@ The readings cover the whole wall time of a ``fit`` call without overlap::
 
     init | fit_to_first_batch | step step ... step | validation | boundary | step ... | validation | boundary (final)
 
-If the whole fit was watched, the sum of the readings is the time that the training took.
+If the whole ``fit`` call was measured, the sum of the readings is the time that the training took.
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ class Steps(Part):
 
     @cached_property
     def steady_seconds(self) -> tuple[float, ...]:
-        """Seconds per step of every steady reading."""
+        """Seconds per step of every measured step after the warm-up (steady step)."""
         columns = zip(self.seconds, self.covers, self.labels, strict=True)
         return tuple(seconds / covers for seconds, covers, label in columns if label == "steady")
 

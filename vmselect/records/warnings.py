@@ -10,7 +10,7 @@ from vmselect.findings import Finding, warnings_first
 from vmselect.records.training import Profile
 
 UNSTABLE_SPREAD = 0.25
-"""Spread of steady step times (interquartile range divided by median) above which they are unstable."""
+"""Spread of steady step times (interquartile range divided by median) above which they are reported as unstable."""
 
 CONTENTION_RATIO = 0.6
 """CPU seconds per wall second below which a training without GPU waits for input or for other programs."""

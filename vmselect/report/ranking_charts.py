@@ -472,7 +472,7 @@ accuracy_chart = partial(draw, {"real-estimate": real_estimate_chart})
 
 
 def load_points(ranking: ServingRanking) -> pd.DataFrame:
-    """A row per service and load: number of instances, USD per hour, latency in milliseconds."""
+    """A row per machine type (with batch size) and load: number of instances, USD per hour, latency in milliseconds."""
     rows = [
         {
             "service": " · ".join(

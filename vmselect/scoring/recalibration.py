@@ -245,7 +245,7 @@ def _describe_bias(bias: Bias) -> Finding:
     if bias.shift:
         message = f"{seen} than predicted, so {bias.basis} times are multiplied by {math.exp(bias.shift):.3g}."
         return Finding("bias-corrected", message, NONE_OF_IT, "info")
-    message = f"{seen} than predicted. Times are corrected only from {ENOUGH_TO_CORRECT} such trainings on."
+    message = f"{seen} than predicted. Times are corrected after at least {ENOUGH_TO_CORRECT} such trainings."
     return Finding("bias-seen", message, "Record the outcomes of more trainings.", "info")
 
 
