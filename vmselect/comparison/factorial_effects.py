@@ -247,12 +247,7 @@ def effects(
     if not varied:
         lost = [finding.message for finding in found.findings if finding.code == "missing-values"]
         raise ComparisonError(
-            " ".join(
-                [
-                    f"All runs have the same {', '.join(found.names)}. Measure runs that differ in at least one factor.",
-                    *lost,
-                ]
-            )
+            " ".join([f"All runs have the same {', '.join(found.names)}. Measure runs with other levels.", *lost])
         )
     names = [found.names[i] for i in varied]
     kept = [levels[i] for i in varied]
