@@ -65,7 +65,7 @@ ROW_FACTS: Mapping[str, tuple[str, str, str]] = {
 
 @runtime_checkable
 class Ranked(Protocol):
-    """The attributes of a ranking that scoring uses. (This module may not import rankings, which import it.)"""
+    """The attributes of a ranking that scoring uses. This module may not import rankings, which are a higher layer."""
 
     @property
     def deciding_rows(self) -> Sequence[Any]:

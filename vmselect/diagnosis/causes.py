@@ -68,7 +68,7 @@ up to 1.2x as fast."""
 
 PAUSE_SHARE = 0.1
 PAUSE_SECONDS = 0.3
-"""A pause between epochs is reported if it reaches both this share of an epoch's time and this length."""
+"""A pause between epochs is reported if it is at least ``PAUSE_SHARE`` of the epoch time and ``PAUSE_SECONDS``."""
 
 MIN_EPOCHS = 4
 GROWTH = 0.2

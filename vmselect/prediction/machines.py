@@ -189,8 +189,8 @@ def host_bound(profiles: Iterable[Profile]) -> str | None:
 def read_history(records: Iterable[Profile], types: MachineTypes) -> list[Point]:
     """Measured step times (points) of the usable records. Repetitions become one point, their median.
 
-    Records without a model name and number of parameters, records of several GPUs, and records of steps that are
-    limited by CPU or input are left out.
+    Records with neither a model name nor a number of parameters, records of several GPUs, and records of steps that
+    are limited by CPU or input are left out.
     """
     grouped: dict[tuple[Hashable, Hashable, Target], list[float]] = {}
     for profile in records:

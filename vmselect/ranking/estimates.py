@@ -45,7 +45,7 @@ FALLING = (
 )  # fmt: skip
 """Substrings in the names of metrics where smaller is better.
 
-A record states for the monitored metric only whether smaller is better.
+They are used for metrics other than the monitored metric, for which a record states whether smaller is better.
 """
 
 

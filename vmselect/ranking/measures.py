@@ -226,7 +226,7 @@ MEASURES: dict[str, Measure] = {
     )
 }  # fmt: skip
 LIMITED = tuple(measure for measure in reversed(MEASURES.values()) if measure.limit)
-"""Measures that can be limited. If a candidate exceeds several limits, the first is the reason of its exclusion."""
+"""Measures that can be limited. If a candidate exceeds several limits, the first is reported as the reason."""
 
 
 def read_measure(name: Any) -> Measure:

@@ -412,7 +412,10 @@ def _make_row(service: Service, offer: Any, load: float | None, count: Interval[
 def _count_with_bounds(
     service: Service, load: float | None, limit: float | None, percentile: float, bounds: tuple[int, int]
 ) -> Need | Excluded:
-    """Number of instances for the load, with bounds from those of the capacity, and their latency; or an exclusion."""
+    """Number of instances for the load, and their latency; or an exclusion if no allowed number suffices.
+
+    The bounds of the number are the numbers at the bounds of the capacity.
+    """
     need = _count_instances(service, load, limit, percentile, bounds)
     if isinstance(need, Excluded) or load is None:
         return need if isinstance(need, Excluded) else (Interval(need[0], need[0], need[0]), need[1])

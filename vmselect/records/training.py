@@ -115,7 +115,7 @@ class Steps(Part):
 
     @classmethod
     def of(cls, rows: Iterable[Step], **sums: Any) -> Steps:
-        """Make an object from ``rows``. If these are a part of all readings, ``sums`` contains sums over all."""
+        """Make an object from ``rows``. If ``rows`` is only a part of the readings, ``sums`` has the sums over all."""
         rows = tuple(rows)
         columns: dict[str, Any] = dict(zip(Step._fields, zip(*rows, strict=True), strict=True)) if rows else {}
         exact = {
@@ -127,7 +127,7 @@ class Steps(Part):
 
     @cached_property
     def labels(self) -> tuple[Label, ...]:
-        """Label of each reading, with the warm-up detected anew. ``label`` has the labels from when it was written."""
+        """Label of each reading, with the warm-up detected anew. ``label`` contains the labels in the file."""
         warm = find_warmup(self.epoch, self.seconds, self.covers, self.label)
         ordinary: Mapping[Label, Label] = {"warmup": "steady"}
         return tuple(

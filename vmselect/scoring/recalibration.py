@@ -79,7 +79,7 @@ class Adjustment(NamedTuple):
     findings: tuple[Finding, ...] = ()
 
     def apply(self, interval: Interval[float]) -> Interval[float]:
-        """The corrected interval."""
+        """``interval`` with this correction."""
         value, low, high = interval
         scale = self.ratio * self.factor
         center = value * self.ratio
@@ -93,7 +93,7 @@ class Adjustment(NamedTuple):
         return Interval(center, max(0.0, center - (value - low) / scale), center + (high - value) / scale)
 
     def apply_to_model(self, model: RuntimeModel) -> RuntimeModel:
-        """The corrected runtime model."""
+        """The runtime model ``model`` with this correction."""
         square = (self.ratio * self.factor) ** 2
         low, high = (tuple(part * square for part in side) for side in (model.low, model.high))
         return replace(
