@@ -129,7 +129,7 @@ def _cpu_throttling(evidence: Mapping[str, float]) -> Disturbance | None:
     if share is None:
         return None
     faster = min(0.99, share)
-    return Disturbance(faster, 0.0, faster, (f"the CPU was throttled in {share:.0%} of the periods",))
+    return Disturbance(faster, 0.0, faster, (f"the CPU was throttled in {share:.0%} of the scheduler periods",))
 
 
 def _input_wait(evidence: Mapping[str, float]) -> Disturbance | None:

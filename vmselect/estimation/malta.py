@@ -15,7 +15,7 @@ from vmselect.records import Profile
 
 NO_INTERVAL = Finding(
     "no-interval",
-    "The equations of the dissertation give an estimate without an interval.",
+    "Methods whose names start with malta- give an estimate without an interval.",
     'Use method="robust" for an interval.',
     "info",
 )

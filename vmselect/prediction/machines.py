@@ -34,7 +34,7 @@ RUN_SPREAD = 0.03
 CONTRADICTION = 2.0
 """Ratio of two step times of the same computation on one machine type above which records contradict each other."""
 HOST_BOUND = ("input-bound", "cpu-saturated")
-"""Codes of diagnoses that steps are limited by CPU or input, so that their time says nothing about GPUs."""
+"""Codes of diagnoses that steps are limited by CPU or input, so that their time does not show the speed of the GPU."""
 SHORT_SECONDS = CONSTANTS.short_seconds
 NEVER_PROBED, NO_GPU, OTHER_VENDOR, NO_FIGURES = "never_probed", "no_gpu_probed", "other_vendor", "no_gpu_figures"
 INPUT_BOUND, CONTRADICTORY, SEVERAL_GPUS, NO_STEPS = "input_bound", "contradictory_records", "several_gpus", "no_steps"

@@ -139,13 +139,13 @@ def compare_with_real(ranking: Ranking, watched: Any) -> Accuracy:
     for profile in profiles:
         if profile.total_seconds is None:
             raise ArgumentError(
-                f"{profile.title}: the profile has no total time. Watch whole trainings with "
+                f"{profile.title}: the profile has no total time. Measure whole trainings with "
                 "IterationProbe(stop=False), or pass total_seconds= to Profile.from_times."
             )
         if profile.id in used:
             raise ArgumentError(
-                f"{profile.title}: the watched training is also a profile of the ranking, so it does not test the "
-                "estimate. Rank the other profiles only."
+                f"{profile.title}: this training is also a profile of the ranking, so it does not test the estimate. "
+                "Rank the other profiles only."
             )
     rows: list[AccuracyRow] = []
     excluded: list[Excluded] = []
@@ -157,7 +157,7 @@ def compare_with_real(ranking: Ranking, watched: Any) -> Accuracy:
             (excluded if isinstance(found, Excluded) else rows).append(found)  # type: ignore[arg-type]
     if not rows:
         why = "; ".join(map(str, excluded[:3]))
-        raise RankingError(f"No watched training has an estimate: {why}. Rank profiles of the same machines.")
+        raise RankingError(f"The ranking estimates none of these trainings: {why}. Rank profiles of the same machines.")
     rows.sort(key=lambda row: (row.epochs, row.seconds, row.title))
     comparable = bool(ranking.studied) or len({(row.batch_size, row.epochs) for row in rows}) == len(
         {row.batch_size for row in rows}

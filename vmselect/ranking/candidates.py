@@ -203,7 +203,7 @@ def _drop_unused_gpus(
         kept.append(mine[~idle])
         if len(mine) and idle.all():
             reason = (
-                "the measured program used none of the machine's GPUs, so its time says little about this machine; "
+                "the measured program used none of the machine's GPUs, so its time is not typical of this machine; "
                 "install the GPU driver and the framework's GPU build and probe again, or pass include_unused_gpus=True"
             )
             excluded.append(Excluded(one.title, "unused_gpu", reason))

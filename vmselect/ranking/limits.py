@@ -174,7 +174,10 @@ def _narrow(ranking: Ranking, candidate: int, column: int) -> str:
     if widest == "interruptions":
         return "Interruptions cause most of the uncertainty: save checkpoints more often, or rent on demand."
     if widest == "epochs":
-        return f"The number of epochs causes most of the uncertainty: study batch size {one.batch_size} in more runs."
+        return (
+            "The number of epochs causes most of the uncertainty: add runs at batch size "
+            f"{one.batch_size} to the convergence study."
+        )
     codes = {finding.code: finding.remedy for finding in one.findings}
     if remedy := next((codes[code] for code in WIDENING if code in codes), None):
         return remedy

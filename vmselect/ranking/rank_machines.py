@@ -276,5 +276,5 @@ def choose_profiles(profiles: Profile | Iterable[Profile], model: str | None, fi
     if not chosen:
         fits = {(one.fit.number, one.fit.name) for one in named if one.fit is not None}
         known = ", ".join(f"{number} ({name})" if name else str(number) for number, name in sorted(fits, key=str))
-        raise ArgumentError(f"No profile is of the fit {show(wanted)}. The profiles' fits are: {known or 'not known'}.")
+        raise ArgumentError(f"No profile is of the fit {show(wanted)}. Choose one of the fits: {known or 'not known'}.")
     return chosen

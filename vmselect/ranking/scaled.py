@@ -45,7 +45,7 @@ class Scale:
         check_choice("constant_batch", constant_batch, choices=("per_gpu", "global"))
         if gpus is None and nodes is None:
             if constant_batch != "per_gpu":
-                raise ArgumentError("constant_batch needs a number of GPUs or nodes. Pass gpus= or nodes=.")
+                raise ArgumentError("constant_batch applies to several GPUs or nodes only. Pass gpus= or nodes= too.")
             return None
         counts = {
             name: tuple(sorted(set(several(check_count, name, given)))) if given is not None else (1,)

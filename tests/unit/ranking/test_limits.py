@@ -130,7 +130,7 @@ def test_the_remedy_is_that_of_the_widest_part_of_the_interval() -> None:
     between = within([probe(batch_size=size, steps=40) for size in (32, 128)], batch_size=64)
     assert "batch size 64" in remedy(between)
     study = vs.ConvergenceStudy.from_epochs({64: [8, 20, 40]})
-    assert "study batch size 64" in remedy(within([probe(steps=40)], epochs=study))
+    assert "convergence study" in remedy(within([probe(steps=40)], epochs=study))
 
 
 def test_the_cause_of_a_wide_cost_may_be_interruptions() -> None:
