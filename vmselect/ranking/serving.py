@@ -384,9 +384,7 @@ def _make_row(service: Service, offer: Any, load: float | None, count: Interval[
     findings = [f for record in service.records for f in record.findings if f.severity == "warning"]
     if load is not None and load >= count.high * capacity.low:
         most = f"{count.high} instance{'s' * (count.high > 1)}"
-        message = (
-            f"{service.title}: {most} (the maximum) cannot serve the load if the capacity is at its lower bound."
-        )
+        message = f"{service.title}: {most} (the maximum) cannot serve the load if the capacity is at its lower bound."
         remedy = "Allow more instances with instances=, or measure more calls to narrow the interval."
         findings.append(Finding("may-exceed-capacity", message, remedy))
     elif count.high > count.low:

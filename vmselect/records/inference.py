@@ -281,9 +281,7 @@ def _find(record: InferenceRecord) -> Iterator[Finding]:
     if record.failed:
         kinds = ", ".join(f"{count} {name}" for name, count in sorted(record.errors.items()))
         share = record.failed / (record.failed + calls.total)
-        yield Finding(
-            "failed-calls", f"{share:.2%} of the calls failed ({kinds}).", "Fix the cause and measure again."
-        )
+        yield Finding("failed-calls", f"{share:.2%} of the calls failed ({kinds}).", "Fix the cause and measure again.")
     if record.is_saturated:
         yield Finding(
             "saturated",

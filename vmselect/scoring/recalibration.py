@@ -251,7 +251,7 @@ def _describe_bias(bias: Bias) -> Finding:
 
 def _describe_scale(scale: Scale, basis: str, confidence: float) -> Finding:
     message = (
-        f"The width of {confidence:.0%} intervals of {basis} times is multiplied by {scale.factor:.3g}, because "
-        f"{scale.inside} of {scale.outcomes} earlier outcomes were inside their interval."
+        f"The width of intervals of {basis} times is multiplied by {scale.factor:.3g} at {confidence:.0%} confidence, "
+        f"because {scale.inside} of {scale.outcomes} earlier outcomes were inside their interval."
     )
     return Finding("recalibrated", message, NONE_OF_IT, "info")
