@@ -201,7 +201,10 @@ def find_basis(profiles: Sequence[Profile], model: RuntimeModel, batch_size: int
 
 
 def _find_early_stopping(profiles: Sequence[Profile]) -> tuple[int, int] | None:
-    """Smallest number of epochs after which the trainings may end by themselves, and the number that they plan."""
+    """Smallest number of epochs after which a callback may stop the training, and the planned number of epochs.
+
+    None if no callback may stop the training.
+    """
     setups = [one.setup for one in profiles]
     ends = [(one.early_stopping, max(1, (one.epochs or 1) - one.initial_epoch)) for one in setups]
     return min(((first, planned) for first, planned in ends if first is not None), default=None)

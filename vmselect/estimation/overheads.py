@@ -414,7 +414,7 @@ def _find_within_epochs(profiles: Sequence[Profile]) -> Iterator[Finding]:
 
 
 def _find_unseen(profile: Profile, readings: Readings, workload: Workload) -> Iterator[Finding]:
-    """A finding if the training validates, but no validation was recorded and its size is unknown."""
+    """Yield a finding if the training validates, but no validation was recorded and its size is unknown."""
     if profile.setup.validates is False or epochs_include_validation(profile, readings.unit):
         return
     if profile.setup.validates or workload.validation_schedule != EVERY_EPOCH:
@@ -422,8 +422,8 @@ def _find_unseen(profile: Profile, readings: Readings, workload: Workload) -> It
             "validation-unseen",
             f"{profile.title}: the training validates {workload.validation_schedule}, but the profile has no "
             "validation. The estimate does not include validations.",
-            "Probe until the first validation (no seconds=; more epochs= for EpochProbe), or pass its size: "
-            "validation_examples= (--validation-examples).",
+            "Probe until the first validation (without seconds=, or with more epochs= in EpochProbe), or pass the size "
+            "of the validation set with validation_examples= (--validation-examples).",
         )
 
 

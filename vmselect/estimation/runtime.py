@@ -48,12 +48,13 @@ Quadratic = tuple[float, float, float]
 class ClosedForm:
     """Time of a training in seconds, and its interval, as functions of the number of epochs.
 
-    Every field is a number, or a numpy column vector with one row per machine (see :meth:`stack`). Methods take epochs
-    as a number, as a row for all machines, or as a matrix with one row per machine. ``low`` and ``high`` contain the
-    coefficients of the squared half-widths below and above the estimate. ``certain`` contains the seconds once and per
-    epoch below which the low end never lies. The first validation follows epoch ``validation_from``, and none follows
-    an epoch after ``validation_until``. ``earliest_stop`` is the smallest number of epochs after which a training of
-    ``planned_epochs`` epochs may end by itself; infinity if it cannot.
+    Every field is a number, or a numpy column vector with one row per machine (see :meth:`stack`). Methods take the
+    number of epochs as a number, as a row of numbers for all machines, or as a matrix with one row per machine. ``low``
+    and ``high`` contain the coefficients of the squared half-widths below and above the estimate. The lower bound for
+    ``n`` epochs is never below ``certain[0] + certain[1] * n`` seconds. The first validation follows epoch
+    ``validation_from``, and no validation follows an epoch after ``validation_until``. ``earliest_stop`` is the
+    smallest number of epochs after which a callback may stop a training of ``planned_epochs`` epochs; infinity if no
+    callback may.
     """
 
     fixed: Any
@@ -95,9 +96,9 @@ class ClosedForm:
     def interval(
         self, low_epochs: Any, high_epochs: Any | None = None, *, early_stopping: bool = False
     ) -> tuple[Any, Any]:
-        """Low end for ``low_epochs`` epochs and high end for ``high_epochs`` epochs (default: the same number).
+        """Lower bound for ``low_epochs`` epochs and upper bound for ``high_epochs`` epochs (default: as many).
 
-        With ``early_stopping`` the low end is that of the earliest stop, if the training may end by itself.
+        With ``early_stopping``, the lower bound is that of the earliest stop, if a callback may stop the training.
         """
         high_epochs = low_epochs if high_epochs is None else high_epochs
         low = self._low(low_epochs)
@@ -107,9 +108,9 @@ class ClosedForm:
         return low, self.seconds(high_epochs) + half_width(self.high, high_epochs)
 
     def may_stop(self, epochs: Any) -> Any:
-        """Whether a training of ``epochs`` epochs may end by itself before its last epoch.
+        """Whether a callback may stop a training of ``epochs`` epochs before its last epoch.
 
-        A user who plans fewer epochs than the script is assumed to know how many the training takes.
+        If ``epochs`` is less than the script plans, the user is assumed to know how many epochs the training takes.
         """
         return (epochs > self.earliest_stop) & (epochs >= self.planned_epochs)
 
@@ -120,7 +121,7 @@ class ClosedForm:
 
 
 def count_validations(epochs: Any, every: Any, first: Any, last: Any = math.inf) -> Any:
-    """Number of validations in ``epochs`` epochs: after epoch ``first``, then after every ``every`` until ``last``."""
+    """Number of validations in ``epochs`` epochs: after epoch ``first`` and each ``every`` epochs, until ``last``."""
     return np.maximum(0.0, (np.minimum(epochs, last) - first) // every + 1)
 
 
@@ -215,12 +216,12 @@ class RuntimeModel:
     ``terms`` maps each term to (seconds that occur once, seconds per epoch). Validation is separate, because it occurs
     every ``validation_freq`` epochs, the first time after epoch ``validation_from`` (None: after ``validation_freq``
     epochs), and not after epoch ``validation_until`` (None: until the end). ``low`` and ``high`` are coefficients of
-    quadratics in ``n``: the squared distances from the time to the
-    lower and upper bound of its interval. ``certain`` contains the seconds (once, per epoch) of the certain part of the
-    time, below which the low end never lies: what occurs once, and all steps at the speed of the fastest block of
-    steps. ``idle_seconds`` is the mean autotune wait per epoch. ``repetitions`` contains one model per repetition.
-    ``early_stopping`` is None, or the smallest number of epochs after which the training may end by itself and the
-    number that it was given: the interval of so many epochs begins with the time of the smallest number.
+    quadratics in ``n``: the squared distances from the time to the lower and upper bound of its interval. ``certain``
+    contains seconds (once, per epoch) that the training takes in any case, so the lower bound is never below them:
+    times that occur once, and all steps at the speed of the fastest measured block of steps. ``idle_seconds`` is the
+    mean autotune wait per epoch. ``repetitions`` contains one model per repetition. ``early_stopping`` is None, or two
+    numbers of epochs: the smallest after which a callback may stop the training, and the planned number. The interval
+    for the planned number then starts at the time of the smallest.
     """
 
     title: str
@@ -273,7 +274,7 @@ class RuntimeModel:
         return float(self.form.seconds(epochs))
 
     def interval(self, epochs: float) -> tuple[float, float]:
-        """Low and high end of the time of ``epochs`` epochs in seconds, if the training does not end by itself."""
+        """Lower and upper bound of the seconds of ``epochs`` epochs, if no callback stops the training earlier."""
         low, high = self.form.interval(epochs)
         return float(low), float(high)
 

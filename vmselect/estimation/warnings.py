@@ -92,8 +92,8 @@ def _validation_schedule(profile: Profile) -> Iterator[Finding]:
     if profile.outcome != "given" and any(epoch not in validated for epoch in whole if epoch < validated[-1]):
         yield Finding(
             "validation-schedule",
-            f"{profile.title}: validation followed only {len(validated)} of {validated[-1] + 1} epochs, the first time "
-            f"epoch {validated[0] + 1}. The estimate counts one after every epoch.",
+            f"{profile.title}: only {len(validated)} of {validated[-1] + 1} epochs were followed by a validation, the "
+            f"first of them epoch {validated[0] + 1}. The estimate includes a validation after every epoch.",
             "Pass workload=vmselect.Workload(validation_from=..., validation_freq=...) (--validation-from and "
             "--validation-freq).",
         )

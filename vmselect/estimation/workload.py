@@ -12,7 +12,7 @@ from vmselect.errors import ArgumentError, EstimateError
 from vmselect.records import Epoch, Profile, Setup
 
 EVERY_EPOCH = "after every epoch"
-"""The schedule of validations unless another one is given, as text."""
+"""Text of the default schedule of validations."""
 
 MIN_COUNTS = {
     "batch_size": 1,
@@ -65,7 +65,7 @@ class Workload:
 
     @property
     def validation_schedule(self) -> str:
-        """The epochs that a validation follows, as text.
+        """Text that states after which epochs validation runs.
 
         >>> Workload(validation_from=1000, validation_freq=20).validation_schedule
         'after epoch 1000 and then every 20 epochs'

@@ -64,7 +64,7 @@ class Candidates:
     def work(self, epochs: Interval[Floats], *, early_stopping: bool = False) -> Interval[Floats]:
         """Time of each machine estimate without interruptions; ``epochs`` has a row per estimate, or one for all.
 
-        With ``early_stopping`` the interval begins with the time of the earliest stop by a callback.
+        With ``early_stopping``, the lower bound is the time of the earliest stop by a callback.
         """
         low, high = self.form.interval(epochs.low, epochs.high, early_stopping=early_stopping)
         return Interval(np.asarray(self.form.seconds(epochs.value)), np.asarray(low), np.asarray(high))

@@ -28,7 +28,7 @@ class Assessment:
 
     epochs: Floats
     work: Interval[Floats]
-    """Time without interruptions and early stops, with a row per machine estimate."""
+    """Time in seconds without spot interruptions and early stops, with a row per machine estimate."""
     measures: Mapping[str, Interval[Floats]]
     limits: Codes
     limit_chances: Mapping[str, Floats]

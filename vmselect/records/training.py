@@ -285,9 +285,9 @@ class Setup(Part):
     """Whether the training validates; None if unknown."""
     validation_freq: PositiveCount = 1
     validation_from: PositiveCount | None = None
-    """The first epoch that a validation follows, counted from 1, if it is not the epoch ``validation_freq``."""
+    """The first epoch (counted from 1) with a validation, if it is not the epoch ``validation_freq``."""
     validation_until: PositiveCount | None = None
-    """The last epoch that a validation may follow, counted from 1, if validations end before the training."""
+    """The last epoch (counted from 1) that may have a validation, if validations end before the training."""
     validations_per_epoch: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
     """Number of validations per epoch, if it is not one validation at the end of the epoch."""
     saving: Saving | None = None
