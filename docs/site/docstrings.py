@@ -31,7 +31,7 @@ def to_markdown(text: str) -> str:
     >>> print(to_markdown("See :class:`~vmselect.Alarm`::\\n\\n    code()\\n\\n>>> 1 + 1\\n2"))
     See `vmselect.Alarm`:
     <BLANKLINE>
-    ```python
+    ```text
     code()
     ```
     <BLANKLINE>
@@ -46,7 +46,7 @@ def to_markdown(text: str) -> str:
     for block in blocks:
         if literal and block.startswith(" "):
             # Blank lines inside a literal block have split it.
-            previous = found.pop().removesuffix("\n```") + "\n\n" if found and literal == "open" else "```python\n"
+            previous = found.pop().removesuffix("\n```") + "\n\n" if found and literal == "open" else "```text\n"
             found.append(previous + _dedent(block) + "\n```")
             literal = "open"
             continue
