@@ -28,17 +28,10 @@ class Markdown(griffe.Extension):
 def to_markdown(text: str) -> str:
     """A docstring of this package as Markdown.
 
-    >>> print(to_markdown("See :class:`~vmselect.Alarm`::\\n\\n    code()\\n\\n>>> 1 + 1\\n2"))
-    See `vmselect.Alarm`:
-    <BLANKLINE>
-    ```text
-    code()
-    ```
-    <BLANKLINE>
-    ```pycon
-    >>> 1 + 1
-    2
-    ```
+    >>> to_markdown("See :class:`~vmselect.Alarm`::\\n\\n    code()")
+    'See `vmselect.Alarm`:\\n\\n```text\\ncode()\\n```'
+    >>> to_markdown(">>> 1 + 1\\n2")
+    '```pycon\\n>>> 1 + 1\\n2\\n```'
     """
     blocks = re.split(r"\n[ \t]*\n", ROLE.sub(r"`\1`", text).strip("\n"))
     found: list[str] = []

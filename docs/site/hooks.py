@@ -32,6 +32,8 @@ LINK = re.compile(r"\]\(([^)\s#]+)(#[^)\s]*)?\)")
 FENCE = re.compile(r"(^```.*?^```$)", re.DOTALL | re.MULTILINE)
 EXAMPLE = re.compile(r"^<!-- example report -->\n!\[.*\n", re.MULTILINE)
 """On GitHub a picture stands for the report page."""
+VERSION = '<h2 id="vmselect.__version__"><code>__version__</code></h2>\n\nThe version of the package, as text.\n\n'
+"""It comes from a file that is written when the package is built, so it cannot be read from the source."""
 IFRAME = (
     '[Open the page in a tab of its own](example-report.html){ .md-button target="_blank" }\n\n'
     '<iframe class="example" src="../example-report.html" title="Report page of the example"></iframe>\n'
@@ -53,7 +55,9 @@ def on_files(files: Files, config: MkDocsConfig) -> None:
         text = (ROOT / name).read_text(encoding="utf-8")
         files.append(File.generated(config, uri, content=rewrite_links(text, name, uri, config)))
     for title, names in read_names().items():
-        text = f"# {title}\n\n" + "".join(f"::: vmselect.{name}\n\n" for name in names)
+        text = f"# {title}\n\n" + "".join(
+            VERSION if name == "__version__" else f"::: vmselect.{name}\n\n" for name in names
+        )
         files.append(File.generated(config, api_page(title), content=text))
     files.append(File.generated(config, REPORT, content=make_report()))
     files.append(File.generated(config, "site.css", content=(DOCS / "site" / "site.css").read_bytes()))

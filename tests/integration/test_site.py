@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import doctest
 import functools
+import importlib.util
 import json
 import re
 import subprocess
@@ -55,6 +57,12 @@ def test_every_public_name_is_in_the_api_reference(pages: dict[str, str]) -> Non
 
 
 def test_docstrings_are_shown_as_markdown(pages: dict[str, str]) -> None:
+    spec = importlib.util.spec_from_file_location("docstrings", ROOT / "docs" / "site" / "docstrings.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    assert doctest.testmod(module).failed == 0
     text = pages["reference/api/decide/index.html"]
     assert "&gt;&gt;&gt; " in text
     assert not re.search(r":(class|func|meth|mod):", re.sub(r"<[^>]+>", "", text))
