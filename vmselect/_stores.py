@@ -11,9 +11,12 @@ import errno
 import os
 import re
 import secrets as random_bytes
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from datetime import datetime
+from operator import itemgetter
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 from urllib.parse import unquote, urlsplit
@@ -51,6 +54,9 @@ _ATOMIC_PROTOCOLS = ("memory", *CLOUD_OF_PROTOCOL)
 
 MAX_ENTRIES = 2_000_000
 """Largest number of files in a folder. Listing a folder with more files raises an error."""
+
+RECENT_SECONDS = 60.0
+"""Age of a file below which its time does not identify its content, if the store gives times in whole seconds."""
 
 _BATCH = 200
 """Number of files that are requested from a store at the same time."""
@@ -275,7 +281,10 @@ def check_place(name: str, value: Any) -> Place:
 
 
 class Entry(NamedTuple):
-    """A file in a folder. ``size`` is in bytes; ``version`` is a text that changes whenever the content changes."""
+    """A file in a folder. ``size`` is in bytes; ``version`` is a text that changes whenever the content changes.
+
+    ``version`` is empty if the store does not provide such a text.
+    """
 
     name: str
     size: int
@@ -304,7 +313,8 @@ class Folder:
             for info in listed:
                 name = str(info["name"]).rstrip("/").rpartition("/")[2]
                 if info.get("type") == "file" and name:
-                    found.append(Entry(name, int(info.get("size") or 0), _version(info)))
+                    version = "" if self.address.is_sftp and _is_recent(info) else _version(info)
+                    found.append(Entry(name, int(info.get("size") or 0), version))
         return sorted(found)
 
     def subfolders(self, below: str) -> list[str]:
@@ -367,7 +377,9 @@ class Folder:
         with translating(self.address, "write to", error=ProfileError):
             path = self._path(name)
             try:
-                if self.address.protocol in _ATOMIC_PROTOCOLS:
+                if CLOUD_OF_PROTOCOL.get(self.address.protocol) == "azure":
+                    self._files.pipe_file(path, data, overwrite=False)  # adlfs does not know the mode
+                elif self.address.protocol in _ATOMIC_PROTOCOLS:
                     self._files.pipe_file(path, data, mode="create")
                 elif self.address.is_sftp:
                     with self._part(path, data) as part:
@@ -378,7 +390,9 @@ class Folder:
                     return False
                 else:
                     self._write(path, data)
-            except FileExistsError:
+            except Exception as cannot:  # Azure has its own class for this
+                if not isinstance(cannot, FileExistsError) and type(cannot).__name__ != "ResourceExistsError":
+                    raise
                 return False
         return True
 
@@ -425,6 +439,12 @@ def _version(info: Mapping[str, Any]) -> str:
     return ""
 
 
+def _is_recent(info: Mapping[str, Any]) -> bool:
+    """Whether a file may change again without another time: the times of sftp are whole seconds, and clocks differ."""
+    changed = info.get("mtime")
+    return not isinstance(changed, datetime) or time.time() - changed.timestamp() < RECENT_SECONDS
+
+
 def _check_size(name: str, size: int, limit: int) -> None:
     if size > limit:
         raise ProfileError(f"{name} is larger than {limit // 2**20} MiB, so it is not a record. Check the folder.")
@@ -442,16 +462,18 @@ class LocalFolder:
         try:
             with os.scandir(self.path / below) as listed:
                 for one in listed:
-                    with suppress(FileNotFoundError):  # removed since it was listed
+                    try:
                         if one.is_file():
                             about = one.stat()
                             found.append(Entry(one.name, about.st_size, f"{about.st_size}-{about.st_mtime_ns}"))
+                    except FileNotFoundError:  # removed since it was listed
+                        continue
         except (FileNotFoundError, NotADirectoryError):
             return []
         except OSError as cannot:
             reason = cannot.strerror or type(cannot).__name__
             raise ProfileError(f"{self.path} cannot be read: {reason}. Check the permissions.") from None
-        return sorted(found)
+        return sorted(found, key=itemgetter(0))
 
     def subfolders(self, below: str) -> list[str]:
         """Return the names of the folders in the subfolder ``below``."""

@@ -1,12 +1,15 @@
-"""The compacted history in real stores: killed, concurrent and misled compactions lose nothing."""
+"""Records, their compacted history and sweeps in real stores: kills, races and delayed listings lose nothing."""
 
 from __future__ import annotations
 
+import getpass
 import os
 import random
+import shutil
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,12 +20,15 @@ import vmselect as vs
 from tests.support.profiles import make_profile
 from vmselect import _stores
 from vmselect.records import compacted
+from vmselect.records.store import Draft
+from vmselect.sweeps import resume, run
 
 pytest.importorskip("duckdb", reason="the history needs the extra 'history', which is not installed")
 fsspec = pytest.importorskip("fsspec", reason="stores need fsspec, which is not installed")
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 import stores  # noqa: E402
+from sweep_runners import SimulatedRunner  # noqa: E402
 
 
 class Killed(BaseException):
@@ -53,6 +59,30 @@ def place(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
     for name, value in request.getfixturevalue("s3").items():
         monkeypatch.setenv(name, value)
     return f"s3://bucket/{tmp_path.name}/team"
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, int]]:
+    """An SFTP server: its folder, in which ``data`` is served, and its port."""
+    pytest.importorskip("paramiko")
+    if not Path(stores.SSHD).exists() or stores.SFTP_SERVER is None:
+        pytest.skip("OpenSSH's server is not installed")
+    folder = tmp_path_factory.mktemp("sftp")
+    with stores.sftp_store(folder) as (_, options, _):
+        yield folder, options["port"]
+
+
+@pytest.fixture
+def sftp(server: tuple[Path, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[str, Path]:
+    """The URL of a new folder at the SFTP server, and its path. The key is where OpenSSH has it."""
+    folder, port = server
+    (tmp_path / "home" / ".ssh").mkdir(parents=True)
+    shutil.copy(folder / "user", tmp_path / "home" / ".ssh" / "id_ed25519")
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("VMSELECT_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
+    path = folder / "data" / tmp_path.name
+    return f"sftp://{getpass.getuser()}@127.0.0.1:{port}{path}", path
 
 
 def save(place: str, count: int, first: int = 0) -> set[str]:
@@ -180,13 +210,15 @@ def test_a_damaged_part_is_not_used(place: str) -> None:
     saved = save(place, 2)
     vs.history(place).compact()
     folder = _stores.open_folder(_stores.check_place("folder", place))
-    (part,) = compacted.find_parts(folder)
-    data = folder.read(part.path, limit=10**6)
-    folder.remove(part.path)
-    folder.create(part.path, data[: len(data) // 2])
+    for table in compacted.TABLES:
+        (part,) = compacted.find_parts(folder, table)
+        data = folder.read(part.path, limit=10**6)
+        folder.remove(part.path)
+        folder.create(part.path, data[: len(data) // 2])
     assert ids(place) == queried(place) == sorted(saved)
-    vs.history(place).compact()
+    assert vs.history(place).compact().parts == 2
     assert ids(place) == queried(place) == sorted(saved)
+    assert vs.history(place).compact().parts == 0
 
 
 def test_writers_at_the_same_time_get_different_names(place: str) -> None:
@@ -215,6 +247,44 @@ def test_a_killed_process_leaves_a_complete_history(tmp_path: Path) -> None:
             process.kill()
         process.communicate()
         assert ids(place) == queried(place) == sorted(saved)
+
+
+def test_records_over_sftp(sftp: tuple[str, Path]) -> None:
+    url, folder = sftp
+    saved = save(url, 1)
+    profile = make_profile("drafted", 0.1)
+    draft = Draft(_stores.check_place("path", url), identity=profile.id)
+    draft.write(profile)
+    draft.finish(profile)
+    saved.add(profile.id)
+    assert [path.suffix for path in folder.iterdir()] == [".json"] * 2
+    assert ids(url) == sorted(saved)
+    assert vs.history(url).compact().added == 0  # times of sftp are whole seconds: each file may still change unseen
+    for file in folder.glob("*.json"):
+        os.utime(file, (time.time() - 100, time.time() - 100))
+    assert vs.history(url).compact().added == 2
+    assert queried(url) == sorted(saved)
+    other = make_profile("other", 0.3)
+    name = sorted(file.name for file in folder.glob("*.json"))[0]
+    saved.discard(vs.Profile.load(folder / name).id)
+    other.save(f"{url}/{name}")
+    assert ids(url) == queried(url) == sorted({*saved, other.id})
+    assert not _stores.Folder(_stores.check_place("path", url)).create(name, b"")
+    assert vs.Profile.load(folder / name) == other
+
+
+def test_a_sweep_copies_its_records(s3: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("VMSELECT_CACHE_DIR", str(tmp_path / "cache"))
+    for name, value in s3.items():
+        monkeypatch.setenv(name, value)
+    url = f"s3://bucket/{tmp_path.name}/sweep"
+    monkeypatch.setattr(run, "make_runner", lambda *_: SimulatedRunner(lambda trial: make_profile("box", 0.1)))
+    plan = vs.Plan("python -c pass", repetitions=2, minutes=1)
+    result = vs.sweep(plan, url, yes=True, parallel=2)
+    assert (len(result.records), dict(result.uncopied)) == (2, {})
+    resume(url, yes=True)
+    assert ids(url) == sorted(record.id for record in result.records)
 
 
 def test_secrets_are_in_no_message(monkeypatch: pytest.MonkeyPatch) -> None:

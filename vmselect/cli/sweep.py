@@ -32,7 +32,13 @@ if TYPE_CHECKING:
 app = typer.Typer(help="Run probes on many machines, as a plan lists them, within a budget.", no_args_is_help=True)
 
 PlanArgument = Annotated[Path, typer.Argument(help="YAML file with the plan of the sweep.", show_default=False)]
-FolderArgument = Annotated[Path, typer.Argument(help="Folder for the records of the sweep.", show_default=False)]
+FolderArgument = Annotated[
+    str,
+    typer.Argument(
+        help="Folder for the records of the sweep, or a URL such as s3://team/records.",
+        show_default=False,
+    ),
+]
 BudgetOption = Annotated[float | None, typer.Option(help="Largest cost in USD; no trial starts if it may cost more.")]
 ParallelOption = Annotated[int, typer.Option(help="Number of trials to run at the same time.")]
 SureOption = Annotated[
@@ -52,7 +58,7 @@ EpochsOption = Annotated[
     ),
 ]
 HistoryOption = Annotated[
-    list[Path] | None,
+    list[str] | None,
     typer.Option(
         help="Folder of records of other trainings, for better predictions by --stop-when-sure; may be repeated.",
         show_default=False,
@@ -113,8 +119,12 @@ def run(
 ) -> None:
     """Run a plan: show its cost, ask for confirmation, run its trials and fetch their records to FOLDER.
 
+    If FOLDER is a URL, the records of each trial are copied there when the trial has ended. The journal is then in a
+    folder of this machine, whose path is printed. The commands resume, status and clean accept the URL or that folder.
+
     All machines and processes that the sweep starts are stopped at the end. Exit code 1 if a trial left no usable
-    record, did not start or may still run, 2 if the sweep was not confirmed or could exceed the budget.
+    record, did not start or may still run, or if a record could not be copied to the URL; 2 if the sweep was not
+    confirmed or could exceed the budget.
 
     Examples:
 
@@ -123,6 +133,8 @@ def run(
       vmselect sweep run plan.yaml sweep/ --budget-usd 5 --yes --format json
 
       vmselect sweep run plan.yaml sweep/ --budget-usd 5 --stop-when-sure --epochs 50 --history team/
+
+      vmselect sweep run plan.yaml s3://team/records --budget-usd 5
     """
     from vmselect.sweeps import Plan
 
@@ -147,11 +159,11 @@ def resume(
 ) -> None:
     """Resume an interrupted sweep: fetch records, stop trials that still run, and run all trials without a record."""
     from vmselect.sweeps import Plan, read_state
-    from vmselect.sweeps.run import PLAN
+    from vmselect.sweeps.run import PLAN, locate
 
     print_err(read_state(folder).damaged)
     _run(
-        Plan.load(folder / PLAN), folder, format, budget_usd=budget_usd, parallel=parallel, yes=yes,
+        Plan.load(locate(folder)[0] / PLAN), folder, format, budget_usd=budget_usd, parallel=parallel, yes=yes,
         stop_when_sure=stop_when_sure, epochs=epochs, history=history, enough_regret=enough_regret,
     )  # fmt: skip
 
@@ -173,8 +185,11 @@ def status(
     counts = ", ".join(f"{count} {status}" for status, count in state.count_statuses().items() if count)
     spent = f"{format_usd(state.spent_usd)} spent (including the worst case of trials that may still run)"
     print_err([f"{counts}; {spent}{f'; {saving(state)}' if state.sure else ''}."])
+    command = f"vmselect sweep clean {shlex.quote(str(state.folder))}"
     for attempt in state.open_attempts:
-        print_err([f"Trial {attempt.trial} may still run. To stop it: vmselect sweep clean {shlex.quote(str(folder))}"])
+        print_err([f"Trial {attempt.trial} may still run. To stop it: {command}"])
+    if state.url and (waiting := sum(map(len, state.records.values())) - len(state.copied)):
+        print_err([f"{waiting} records are not copied to {state.url} yet."])
 
 
 @app.command()
@@ -211,15 +226,20 @@ def clean(
     print_err([f"{proved} trials have ended, {len(done) - proved} may still run." if done else "No trial was running."])
     if proved < len(done):
         left = sorted({one.trial for one in done if not one.gone})
-        command = shlex.join(["vmselect", "sweep", "clean", str(folder), *(f"--accept={trial}" for trial in left)])
+        accepted = (f"--accept={trial}" for trial in left)
+        command = shlex.join(["vmselect", "sweep", "clean", str(state.folder), *accepted])
         print_err([f"If you have checked that no process or machine of these trials is left, run: {command}"])
         raise typer.Exit(1)
 
 
-def _run(plan: Plan, folder: Path, format: Format, *, history: list[Path] | None, **options: Any) -> None:  # noqa: A002
+def _run(plan: Plan, folder: str, format: Format, *, history: list[str] | None, **options: Any) -> None:  # noqa: A002
     from vmselect.records import load_profiles
     from vmselect.sweeps import sweep
+    from vmselect.sweeps.run import locate
 
+    where, url = locate(folder, plan)
+    if url is not None:
+        print_err([f"Records are copied to {url}. The journal and the trials are in {where}"])
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # stop the trials as on Ctrl-C
     with contextlib.closing(View(plan, as_json=format is Format.json)) as view:
         result = sweep(
@@ -238,14 +258,17 @@ def _finish(result: SweepResult, format: Format) -> None:  # noqa: A002
             "worst_usd": result.worst_usd, "sure": [one.id for one in result.skipped if one.sure],
             "added": [one.id for one in result.added], "saved_usd": result.saved_usd,
             "saved_worst_usd": result.saved_worst_usd, "not_started": [one.id for one in result.not_started],
+            "url": result.url, "uncopied": dict(result.uncopied),
         }  # fmt: skip
         print_out(json.dumps(summary))
     else:
         print_out(result)
     print_err([*result.failed, *result.skipped, *result.unproved])
+    print_err(f"{file} is not copied: {why}" for file, why in result.uncopied.items())
     if format is not Format.json:
         print_err(_next_commands(result))
-    if result.failed or result.unproved or result.not_started or not all(one.sure for one in result.skipped):
+    incomplete = result.failed or result.unproved or result.not_started or result.uncopied
+    if incomplete or not all(one.sure for one in result.skipped):
         raise typer.Exit(1)
 
 
@@ -304,6 +327,7 @@ EVENTS = {
     "skip": "skipped",
     "add": "added",
     "unproved": "may still run",
+    "uncopied": "has a record that is not copied",
 }
 PRIVATE_FIELDS = ("handle", "token", "trials", "prices")
 """Fields of an event that are left out when events are printed as JSON."""

@@ -1,26 +1,29 @@
 """The compacted history of a folder of records: Parquet files in its subfolder ``history``, by kind and month.
 
-The JSON files remain authoritative. A Parquet file is called a part. A row of a part is used only while the folder
-lists the JSON file in the version from which the row was made. The name of a part is the digest of its bytes, and its
-content never changes. A compaction first writes the new part of a partition (kind and month), and then removes the
-parts that it replaces. If a compaction is interrupted, repeated, concurrent with another, or sees an incomplete
-listing, rows may exist twice or be missing: readers use one of several equal rows, and read JSON files that have no
-row.
+There are two tables, which can be read separately: ``columns`` contains the values that queries and rankings use,
+``texts`` the contents of the JSON files. The JSON files remain authoritative. A Parquet file is called a part. A row of
+a part is used only while the folder lists the JSON file in the version from which the row was made. The name of a part
+is the digest of its bytes, and its content never changes. A compaction first writes the new part of a partition (kind
+and month), and then removes the parts that it replaces. If a compaction is interrupted, repeated, concurrent with
+another, or sees an incomplete listing, rows may exist twice or be missing: readers use one of several equal rows, and
+read JSON files that have no row.
 """
 
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
+import operator
 import re
 import statistics
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from vmselect._files import has_folder, write_bytes
 from vmselect._optional import require
@@ -28,19 +31,21 @@ from vmselect._stores import Entry, Folder, LocalFolder, Place, open_folder
 from vmselect.errors import MissingPackageError, ProfileError
 from vmselect.records.record import Record
 from vmselect.records.registry import parse_record
-from vmselect.records.training import METHOD_TIMES, Profile
+from vmselect.records.training import MAX_STEP_READINGS, METHOD_TIMES, Profile
 
 SUBFOLDER = "history"
-LAYOUT = 1
-"""Version number of the columns below. Parts with another version number are not read."""
+LAYOUT = 2
+"""Version of the tables below. Parts of other versions are not read; a compaction removes parts of older versions."""
 
 MAX_RECORD_BYTES = 32 * 1024 * 1024
 MAX_PART_BYTES = 1024**3
 MAX_PART_ROWS = 50_000
 BATCH = 5_000
 """Number of records that are parsed before they are added to the table together."""
+ATTEMPTS = 5
+"""How often reading is repeated if a concurrent compaction removes a part in the middle of it."""
 
-_PART = re.compile(rf"{LAYOUT}-([0-9a-f]{{64}})\.parquet")
+_PART = re.compile(r"(\d{1,4})-[0-9a-f]{64}\.parquet")
 _KIND = re.compile(r"kind=([a-z_]{1,40})")
 _MONTH = re.compile(r"month=(\d{4}-\d{2})")
 
@@ -62,23 +67,46 @@ RANK_COLUMNS = (
 )  # fmt: skip
 """Columns that a ranking uses: the machine, the workload and the measured times."""
 
-_TEXT = {"record": "BLOB"}
+TABLES: Mapping[str, Mapping[str, str]] = {
+    "columns": COLUMNS,
+    "texts": {"file": "VARCHAR", "version": "VARCHAR", "record": "BLOB"},
+}
+_FOLDERS = {"columns": "", "texts": "texts/"}
 _PARTITION = {"kind": "VARCHAR", "month": "VARCHAR"}
+
+_VALID = {
+    "VARCHAR": "strlen({0}) <= 4000",
+    "TIMESTAMP": "isfinite({0}) and year({0}) between 1 and 9999",
+    "DOUBLE": "{0} between 0 and 1e16",
+    "BIGINT": "{0} >= 0",
+    "INTEGER": "{0} >= 0",
+    "DOUBLE[]": f"len({{0}}) <= {MAX_STEP_READINGS} and list_min({{0}}) >= 0 and list_max({{0}}) <= 1e10",
+}
+"""Condition that a value has to fulfil, by its type, unless it is unknown. NaN is above every number."""
+_VALID_COLUMNS = {
+    "file": "{0} is not null", "version": "{0} is not null", "id": "{0} is not null and strlen({0}) = 32",
+    "created": "{0} is not null and isfinite({0}) and year({0}) between 1 and 9999",
+    "factors": "strlen({0}) <= 1000000",
+}  # fmt: skip
+"""Conditions of single columns. A file and a version also have to be those of the listing."""
 
 Listener = Callable[[int, int], None]
 """Function that is called with the number of JSON files read so far, and the number of JSON files to read."""
 
+Result = TypeVar("Result")
+
 
 class Part(NamedTuple):
-    """One Parquet file: its subfolder of ``history`` (``partition``) and its file name."""
+    """One Parquet file: its table, the folder of its partition below that of the table, and its name."""
 
+    table: str
     partition: str
     name: str
 
     @property
     def path(self) -> str:
         """Path of the Parquet file, relative to the folder of the records."""
-        return f"{SUBFOLDER}/{self.partition}/{self.name}"
+        return f"{SUBFOLDER}/{_FOLDERS[self.table]}{self.partition}/{self.name}"
 
 
 @dataclass(frozen=True)
@@ -136,16 +164,45 @@ def read_texts(place: Place, entries: Sequence[Entry] | None = None) -> dict[str
     """
     if isinstance(place, Path) and not has_folder(place / SUBFOLDER):
         return {}
-    try:
+
+    def read() -> dict[str, bytes]:
         folder = open_folder(place)
-        with opened(folder) as parts:
-            if not parts:
+        with opened(folder, "texts") as parts:
+            if not parts.copies:
                 return {}
             with connect() as database:
-                load(database, list_records(folder) if entries is None else entries, parts, (*_TEXT,))
-                return dict(database.sql("select file, record from records").fetchall())
+                listed = list_records(folder) if entries is None else entries
+                rows = find_rows(database, "texts", parts.copies, listed)
+                if not rows.held:
+                    return {}
+                texts = database.execute(f"select file, record from {rows.source}").fetchall()
+                return {file: text for file, text in texts if text and len(text) <= MAX_RECORD_BYTES}
+
+    try:
+        return repeating(read, place)
     except MissingPackageError:
         return {}
+
+
+def read_columns(
+    database: Any, folder: Folder | LocalFolder, parts: Mapping[Part, Path], columns: Iterable[str], *, copied: bool
+) -> list[str]:
+    """Create ``records`` with ``columns`` of all records in ``folder``: a table if ``copied``, otherwise a view.
+
+    JSON files without a current row are read. Returns a message for each that is not a record.
+    """
+    wanted = [*dict.fromkeys(("file", *_PARTITION, *columns))]
+    entries = list_records(folder)
+    rows = find_rows(database, "columns", parts, entries, wanted)
+    faults = add(database, folder, [one for one in entries if one.name not in rows.held], wanted)
+    names = ", ".join(map(_quote, wanted))
+    sources = [rows.source, "added"] if rows.held else ["added"]
+    selected = " union all ".join(f"select {names} from {source}" for source in sources)
+    database.execute(f"create {'table' if copied else 'view'} records as {selected}")
+    if copied:  # a query sees nothing but the records
+        database.execute("drop table added")
+        database.execute("drop table if exists chosen_columns")
+    return faults
 
 
 def list_records(folder: Folder | LocalFolder) -> list[Entry]:
@@ -153,37 +210,48 @@ def list_records(folder: Folder | LocalFolder) -> list[Entry]:
     return [one for one in folder.entries() if one.name.endswith(".json") and not one.name.startswith(".")]
 
 
-def find_parts(folder: Folder | LocalFolder) -> list[Part]:
-    """The Parquet files of the history of ``folder``."""
+def find_parts(
+    folder: Folder | LocalFolder, table: str = "columns", *, layouts: Container[int] = (LAYOUT,)
+) -> list[Part]:
+    """The Parquet files of one of the ``TABLES`` of ``folder``."""
     found = []
-    for kind in filter(_KIND.fullmatch, folder.subfolders(SUBFOLDER)):
-        for month in filter(_MONTH.fullmatch, folder.subfolders(f"{SUBFOLDER}/{kind}")):
-            partition = f"{kind}/{month}"
-            names = [one.name for one in folder.entries(f"{SUBFOLDER}/{partition}")]
-            found += [Part(partition, name) for name in names if _PART.fullmatch(name)]
+    root = f"{SUBFOLDER}/{_FOLDERS[table]}".rstrip("/")
+    for kind in filter(_KIND.fullmatch, folder.subfolders(root)):
+        for month in filter(_MONTH.fullmatch, folder.subfolders(f"{root}/{kind}")):
+            names = [one.name for one in folder.entries(f"{root}/{kind}/{month}")]
+            matches = filter(None, map(_PART.fullmatch, names))
+            found += [Part(table, f"{kind}/{month}", match[0]) for match in matches if int(match[1]) in layouts]
     return found
 
 
+class Opened(NamedTuple):
+    """Parts of a table: the path of a temporary copy of each intact one, and the damaged ones."""
+
+    copies: dict[Part, Path]
+    damaged: list[Part]
+
+
 @contextmanager
-def opened(folder: Folder | LocalFolder) -> Iterator[dict[Part, Path]]:
-    """Context with the undamaged Parquet files of the history of ``folder``, and paths of temporary copies of them."""
+def opened(folder: Folder | LocalFolder, table: str) -> Iterator[Opened]:
+    """Context with the parts of one of the ``TABLES`` of the history of ``folder``."""
     with tempfile.TemporaryDirectory(prefix="vmselect-history-") as name:
-        copies: dict[Part, Path] = {}
-        for part in find_parts(folder):
+        parts = Opened({}, [])
+        for part in find_parts(folder, table):
             try:
                 data = folder.read(part.path, limit=MAX_PART_BYTES)
             except ProfileError:  # removed by a compaction since it was listed
                 continue
             if _name(data) != part.name:
-                continue  # damaged: its JSON files are read instead
+                parts.damaged.append(part)  # its JSON files are read instead
+                continue
             copy = Path(name, part.partition, part.name)
             if isinstance(folder, LocalFolder):
                 copy.parent.mkdir(parents=True, exist_ok=True)
                 copy.symlink_to(folder.path / part.path)  # its real path may contain characters that DuckDB interprets
             else:
                 write_bytes(copy, data)
-            copies[part] = copy
-        yield copies
+            parts.copies[part] = copy
+        yield parts
 
 
 @contextmanager
@@ -193,7 +261,7 @@ def connect() -> Iterator[Any]:
     with tempfile.TemporaryDirectory(prefix="vmselect-history-") as spill:
         options = {
             "autoinstall_known_extensions": False, "autoload_known_extensions": False,
-            "python_enable_replacements": False, "temp_directory": spill,
+            "python_enable_replacements": False, "temp_directory": spill, "pandas_analyze_sample": BATCH,
         }  # fmt: skip
         database = duckdb.connect(":memory:", config=options)
         try:
@@ -202,41 +270,104 @@ def connect() -> Iterator[Any]:
             database.close()
 
 
-def load(database: Any, entries: Sequence[Entry], parts: dict[Part, Path], columns: Iterable[str]) -> list[Entry]:
-    """Create the table ``records`` from the up-to-date rows of ``parts``; return the entries without such a row."""
-    import pandas as pd
+def repeating(read: Callable[[], Result], place: Place) -> Result:
+    """The result of ``read``, which is repeated if a concurrent compaction removed a part in the middle of it."""
+    duckdb = require("duckdb", extra="history", needed_by="The compacted history")
+    for attempt in itertools.count(1):
+        try:
+            return read()
+        except duckdb.Error as wrong:
+            if attempt == ATTEMPTS or not isinstance(wrong, duckdb.IOException):
+                reason = (str(wrong).strip().splitlines() or ["unknown reason"])[0][:300]
+                raise ProfileError(
+                    f"The compacted history of {place} cannot be read: {reason}. Delete its subfolder "
+                    f"{SUBFOLDER}, which `vmselect history compact` writes again."
+                ) from None
+    raise AssertionError  # the loop does not end
 
-    types = _PARTITION | COLUMNS | _TEXT
-    wanted = [*dict.fromkeys(("file", "version", *_PARTITION, *columns))]
-    database.execute(f"create table records ({', '.join(f'{_quote(name)} {types[name]}' for name in wanted)})")
-    known = [one for one in entries if one.version]
-    if not parts or not known:
-        return list(entries)
-    listing = pd.DataFrame(
-        {"file": [one.name for one in known], "version": [one.version for one in known]}, dtype=object
-    )
-    database.register("listing", listing)
-    names = ", ".join(map(_quote, wanted))
-    database.execute(
-        f"insert into records select distinct on (file) {names} from read_parquet(?, hive_partitioning=true, "
-        "hive_types={'kind': VARCHAR, 'month': VARCHAR}) semi join listing using (file, version)",
-        [[str(path) for path in parts.values()]],
-    )
-    database.unregister("listing")
-    held = {name for (name,) in database.sql("select file from records").fetchall()}
-    return [one for one in entries if one.name not in held]
+
+class Rows(NamedTuple):
+    """Current rows of a table: the FROM clause of a query that selects them, and the names of their JSON files.
+
+    ``paths`` are the valid Parquet files, which may have other rows too.
+    """
+
+    source: str = ""
+    held: frozenset[str] = frozenset()
+    paths: tuple[Path, ...] = ()
+
+
+def find_rows(
+    database: Any, table: str, parts: Mapping[Part, Path], entries: Sequence[Entry], columns: Iterable[str] = ()
+) -> Rows:
+    """The rows of ``parts`` that were made from ``entries`` as they are now, one for each file.
+
+    Parts with impossible values in ``columns`` are left out.
+    """
+    paths = _find_valid(database, table, parts.values(), columns)
+    if not paths:
+        return Rows()
+    known = {one.name: one.version for one in entries if one.version}
+    keys = database.execute(f"select file, version from {_scan(paths)}").fetchnumpy()
+    files, versions = keys["file"].tolist(), keys["version"].tolist()
+    held = frozenset(files)
+    if len(held) == len(files) and all(map(operator.eq, map(known.get, files), versions)):
+        return Rows(_scan(paths), held, paths)  # the usual case: no file was changed, removed or compacted twice
+    numbered = _scan(paths, numbered=True)
+    chosen: dict[str, tuple[str, int]] = {}
+    for file, version, path, number in database.execute(
+        f"select file, version, filename, file_row_number from {numbered}"
+    ).fetchall():
+        if known.get(file) == version:
+            chosen.setdefault(file, (path, number))
+    name = f"chosen_{table}"
+    _put(database, name, {"filename": "VARCHAR", "file_row_number": "BIGINT"}, [*chosen.values()])
+    source = f"(select * from {numbered} semi join {name} using (filename, file_row_number))"
+    return Rows(source, frozenset(chosen), paths)
+
+
+def _find_valid(database: Any, table: str, paths: Iterable[Path], columns: Iterable[str]) -> tuple[Path, ...]:
+    """The Parquet files that have the columns of the ``table``, and no impossible value in ``columns``."""
+    import duckdb
+
+    types, usable = TABLES[table], []
+    for path in paths:
+        with suppress(duckdb.Error):
+            query = f"describe select * from read_parquet({_literal(path)}, hive_partitioning=false)"
+            if {name: kind for name, kind, *_ in database.execute(query).fetchall()} == types:
+                usable.append(path)
+    if not usable:
+        return ()
+    read = [name for name in types if name in ("file", "version") or name in columns]
+    conditions = (_VALID_COLUMNS.get(name, _VALID[types[name]]).format(_quote(name)) for name in read)
+    valid = " and ".join(f"coalesce({condition}, true)" for condition in conditions)
+    wrong = database.execute(
+        f"select distinct filename from {_scan(usable, numbered=True)} where not ({valid})"
+    ).fetchall()
+    return tuple(path for path in usable if (str(path),) not in wrong)
+
+
+def _scan(paths: Iterable[Path], *, numbered: bool = False) -> str:
+    """SQL for the rows of Parquet files; if ``numbered``, with the path of each row's file and its position there."""
+    listed = ", ".join(map(_literal, paths))
+    more = ", filename=true, file_row_number=true" if numbered else ""
+    return f"read_parquet([{listed}], hive_partitioning=true, hive_types={{'kind': VARCHAR, 'month': VARCHAR}}{more})"
 
 
 def add(
     database: Any,
     folder: Folder | LocalFolder,
     entries: Sequence[Entry],
+    columns: Iterable[str],
     *,
     listener: Listener = lambda done, total: None,
 ) -> list[str]:
-    """Read the JSON files ``entries`` into the table ``records``; return a message for each invalid file."""
-    faults, rows = [], []
-    columns = [name for name, *_ in database.sql("select * from records limit 0").description]
+    """Read the JSON files ``entries`` into the new table ``added``; return a message for each invalid file."""
+    types = {**_PARTITION, **COLUMNS, **TABLES["texts"]}
+    wanted = {name: types[name] for name in columns}
+    _put(database, "added", wanted, [])
+    faults: list[str] = []
+    rows: list[list[Any]] = []
     for number, (entry, content) in enumerate(folder.read_all(entries, limit=MAX_RECORD_BYTES), 1):
         try:
             if isinstance(content, ProfileError):
@@ -246,27 +377,40 @@ def add(
             faults.append(str(unreadable))
         else:
             made = {"file": entry.name, "version": entry.version, "kind": record.kind, "record": content}
-            month = f"{record.created.astimezone(UTC):%Y-%m}"
-            rows.append(made | {"month": month} | describe(record))
+            made |= {"month": _month(record)} | describe(record)
+            rows.append([made.get(name) for name in wanted])
         if len(rows) == BATCH or number == len(entries):
-            _insert(database, columns, rows)
+            _put(database, "added", wanted, rows)
             rows = []
             listener(number, len(entries))
     return faults
 
 
-def _insert(database: Any, columns: Sequence[str], rows: Sequence[dict[str, Any]]) -> None:
+def _put(database: Any, table: str, columns: Mapping[str, str], rows: Sequence[Sequence[Any]]) -> None:
+    """Create the ``table`` unless it exists, and add ``rows`` to it."""
     import pandas as pd
 
+    typed = ", ".join(f"{_quote(name)} {kind}" for name, kind in columns.items())
+    database.execute(f"create table if not exists {table} ({typed})")
     if rows:
-        frame = pd.DataFrame({name: pd.Series([row.get(name) for row in rows], dtype=object) for name in columns})
-        database.register("added", frame)
-        database.execute("insert into records select * from added")
-        database.unregister("added")
+        values = map(list, zip(*rows, strict=True))
+        frame = pd.DataFrame({name: pd.Series(one, dtype=object) for name, one in zip(columns, values, strict=True)})
+        database.register("given_rows", frame)
+        database.execute(f"insert into {table} select * from given_rows")
+        database.unregister("given_rows")
+
+
+def _month(record: Record) -> str:
+    created = record.created.astimezone(UTC)
+    return f"{created.year:04d}-{created.month:02d}"
 
 
 def _quote(name: str) -> str:
     return f'"{name}"'
+
+
+def _literal(path: Path) -> str:
+    return "'" + str(path).replace("'", "''") + "'"
 
 
 # -- writing -----------------------------------------------------------------------------------------------------------
@@ -275,52 +419,84 @@ def _quote(name: str) -> str:
 def compact(place: Place, *, listener: Listener = lambda done, total: None) -> Compaction:
     """Bring the compacted history of the folder ``place`` up to date. The JSON files are not changed."""
     folder = open_folder(place)
-    with opened(folder) as parts, connect() as database:
-        fresh = load(database, list_records(folder), parts, (*COLUMNS, *_TEXT))
-        faults = add(database, folder, fresh, listener=listener)
-        # A file whose version is unknown has to be read again by every reader.
-        database.execute("delete from records where version = ''")
-        counts = {
-            f"kind={kind}/month={month}": count
-            for kind, month, count in database.sql("select kind, month, count(*) from records group by all").fetchall()
+    return repeating(lambda: _compact(folder, listener), place)
+
+
+def _compact(folder: Folder | LocalFolder, listener: Listener) -> Compaction:
+    with connect() as database, opened(folder, "columns") as columns, opened(folder, "texts") as texts:
+        parts = {"columns": columns, "texts": texts}
+        for part in (*columns.damaged, *texts.damaged, *find_parts(folder, layouts=range(LAYOUT))):
+            folder.remove(part.path)
+        entries = list_records(folder)
+        rows = {
+            "columns": find_rows(database, "columns", columns.copies, entries, COLUMNS),
+            "texts": find_rows(database, "texts", texts.copies, entries),
         }
-        written = 0
-        for partition in sorted({*counts, *(part.partition for part in parts)}):
-            old = {part: copy for part, copy in parts.items() if part.partition == partition}
-            new = _write(database, folder, partition, old, counts.get(partition, 0))
-            for part in old:
-                if part.name not in new:
-                    folder.remove(part.path)
-            written += len(new - {part.name for part in old})
-    added = len(fresh) - len(faults)
-    return Compaction(sum(counts.values()), added, written, tuple(faults))
+        held = rows["columns"].held & rows["texts"].held
+        _put(database, "held", {"file": "VARCHAR"}, [(name,) for name in held])
+        fresh = [one for one in entries if one.name not in held]
+        faults = add(database, folder, fresh, (*_PARTITION, *COLUMNS, "record"), listener=listener)
+        # A file whose version is unknown has to be read again by every reader.
+        database.execute("delete from added where version = ''")
+        added = database.execute("select count(*) from added").fetchone()[0]
+        written = sum(_write_table(database, folder, table, parts[table].copies, rows[table]) for table in TABLES)
+    return Compaction(len(held) + added, added, written, tuple(faults))
 
 
-def _write(database: Any, folder: Folder | LocalFolder, partition: str, old: dict[Part, Path], count: int) -> set[str]:
-    """Write the rows of ``partition`` unless the ``old`` parts have the same rows; return the names of its parts."""
+def _write_table(
+    database: Any, folder: Folder | LocalFolder, table: str, parts: Mapping[Part, Path], rows: Rows
+) -> int:
+    """Write the partitions of a table that have changed and remove their old parts; return the number of new parts."""
+    names = ", ".join(map(_quote, (*_PARTITION, *TABLES[table])))
+    sources = [f"{rows.source} semi join held using (file)", "added"] if rows.held else ["added"]
+    current = " union all ".join(f"select {names} from {one}" for one in sources)
+    stored = _count(database, _scan(rows.paths)) if rows.paths else {}
+    kept = _count(database, sources[0]) if rows.held else {}
+    wrong = {part.partition for part, path in parts.items() if path not in rows.paths}
+    added = _count(database, "added")
+    written = 0
+    for partition in sorted({*stored, *added, *(part.partition for part in parts)}):
+        old = {part.name for part in parts if part.partition == partition}
+        total = kept.get(partition, 0) + added.get(partition, 0)
+        same = partition not in wrong and stored.get(partition, 0) == kept.get(partition, 0) == total
+        if same and len(old) <= -(-total // MAX_PART_ROWS):
+            continue
+        new = _write_partition(database, folder, table, partition, current, total)
+        for name in old - new:
+            folder.remove(Part(table, partition, name).path)
+        written += len(new - old)
+    return written
+
+
+def _count(database: Any, source: str) -> dict[str, int]:
+    """Number of rows of each partition."""
+    rows = database.execute(f"select kind, month, count(*) from {source} group by kind, month").fetchall()
+    return {f"kind={kind}/month={month}": count for kind, month, count in rows}
+
+
+def _write_partition(
+    database: Any, folder: Folder | LocalFolder, table: str, partition: str, current: str, total: int
+) -> set[str]:
+    """Write the rows of ``partition`` to new parts; return their names."""
     kind, month = (text.partition("=")[2] for text in partition.split("/"))
-    where = "kind = ? and month = ?"
-    if old:
-        listed = [str(path) for path in old.values()]
-        stored = database.execute("select count(*) from read_parquet(?)", [listed]).fetchone()[0]
-        query = f"select count(*) from records where {where} and file in (select file from read_parquet(?))"
-        kept = database.execute(query, [kind, month, listed]).fetchone()[0]
-        if stored == kept == count and len(old) <= -(-count // MAX_PART_ROWS):
-            return {part.name for part in old}
-    names = ", ".join(map(_quote, (*COLUMNS, *_TEXT)))
+    names = ", ".join(map(_quote, TABLES[table]))
+    order = "created, file" if "created" in TABLES[table] else "file"
     made = set()
+    database.execute(
+        f"create table partition_rows as select {names} from ({current}) where kind = ? and month = ?", [kind, month]
+    )
     with tempfile.TemporaryDirectory(prefix="vmselect-history-") as scratch:
-        for start in range(0, count, MAX_PART_ROWS):
+        for start in range(0, total, MAX_PART_ROWS):
             file = Path(scratch, f"{start}.parquet")
             database.execute(
-                f"copy (select {names} from records where {where} order by file limit {MAX_PART_ROWS} offset {start}) "
-                f"to '{file.as_posix()}' (format parquet, compression zstd)",
-                [kind, month],
+                f"copy (select * from partition_rows order by {order} limit {MAX_PART_ROWS} offset {start}) "
+                f"to {_literal(file)} (format parquet, compression zstd)"
             )
             data = file.read_bytes()
-            part = Part(partition, _name(data))
+            part = Part(table, partition, _name(data))
             folder.create(part.path, data)
             made.add(part.name)
+    database.execute("drop table partition_rows")
     return made
 
 

@@ -13,13 +13,14 @@ from vmselect.errors import ArgumentError
 from vmselect.records import compacted
 from vmselect.records.compacted import COLUMNS, Compaction, Listener
 from vmselect.records.registry import KINDS
+from vmselect.records.store import settle
 
 if TYPE_CHECKING:
     import pandas as pd
 
 MAX_SQL_LENGTH = 100_000
-MEMORY_LIMIT = "2GB"
-"""Memory that a query may use."""
+SETTINGS = ("enable_external_access = false", "memory_limit = '2GB'", "lock_configuration = true")
+"""Settings of the database while it runs a query of the user."""
 
 _DAY = re.compile(r"(\d{4})(?:-(0[1-9]|1[0-2])(?:-(0[1-9]|[12]\d|3[01]))?)?")
 
@@ -41,6 +42,7 @@ class History:
         The JSON files are not changed and remain authoritative. Only new and changed JSON files are read. ``listener``
         is called with the number of files read so far and the number of files to read.
         """
+        settle(self._place)
         done = compacted.compact(self._place, listener=listener)
         self.unreadable = done.unreadable
         return done
@@ -51,7 +53,7 @@ class History:
         The query can only read this table, and cannot write.
         """
         text = check_name("sql", sql, longest=MAX_SQL_LENGTH)
-        return self._run([*COLUMNS], text, ())
+        return self._run([*COLUMNS], text, (), given=True)
 
     def to_frame(
         self,
@@ -87,19 +89,21 @@ class History:
         sql = f"select {names} from records where {where} order by created, file"
         return self._run(["created", *used], sql, [value for _, value in given])
 
-    def _run(self, columns: Sequence[str], sql: str, values: Sequence[Any]) -> pd.DataFrame:
-        folder = open_folder(self._place)
-        with compacted.connect() as database:
-            with compacted.opened(folder) as parts:
-                fresh = compacted.load(database, compacted.list_records(folder), parts, columns)
-                self.unreadable = tuple(compacted.add(database, folder, fresh))
-            for setting in (
-                "enable_external_access = false",
-                f"memory_limit = '{MEMORY_LIMIT}'",
-                "lock_configuration = true",
-            ):
-                database.execute(f"set {setting}")
-            return _select(database, sql, values)
+    def _run(self, columns: Sequence[str], sql: str, values: Sequence[Any], *, given: bool = False) -> pd.DataFrame:
+        """The result of ``sql``. If it was ``given`` by the user, it can read nothing but the table ``records``."""
+
+        settle(self._place)
+
+        def read() -> pd.DataFrame:
+            folder = open_folder(self._place)
+            with compacted.connect() as database, compacted.opened(folder, "columns") as parts:
+                faults = compacted.read_columns(database, folder, parts.copies, columns, copied=given)
+                self.unreadable = tuple(faults)
+                for setting in SETTINGS if given else ():
+                    database.execute(f"set {setting}")
+                return _select(database, sql, values) if given else database.execute(sql, values).df()
+
+        return compacted.repeating(read, self._place)
 
 
 def history(folder: str | os.PathLike[str]) -> History:

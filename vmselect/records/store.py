@@ -12,6 +12,7 @@ that a training never waits for a network. They are uploaded when this machine n
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import itertools
 import os
@@ -157,7 +158,8 @@ def load_profiles(*paths: Paths) -> Profiles:
     >>> [profile.instance_type for profile in load_profiles(folder)]
     ['a']
     """
-    return Profiles(find_records(*paths, kind="training"))
+    with _without_garbage_collection():
+        return Profiles(find_records(*paths, kind="training"))
 
 
 def load_records(*paths: Paths) -> list[Record]:
@@ -168,7 +170,20 @@ def load_records(*paths: Paths) -> list[Record]:
     >>> [record.kind for record in load_records(path)]
     ['training']
     """
-    return list(find_records(*paths))
+    with _without_garbage_collection():
+        return list(find_records(*paths))
+
+
+@contextmanager
+def _without_garbage_collection() -> Iterator[None]:
+    """Context in which Python does not look for cycles: records have none, and are looked at again and again."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def find_records(*paths: Paths, kind: str | None = None) -> Iterator[Any]:
@@ -234,8 +249,7 @@ def _local_contents(folder: Path) -> Iterator[tuple[Place, bytes | ProfileError]
 
 def _contents(url: Url) -> Iterator[tuple[Place, bytes | ProfileError]]:
     """Yield (URL, content or error) for every record in the folder ``url``, if possible from its compacted history."""
-    with suppress(ProfileError):  # a store may permit reading only
-        deliver(url)
+    settle(url)
     folder = Folder(url)
     entries = compacted.list_records(folder)
     known = compacted.read_texts(url, entries)
@@ -284,6 +298,15 @@ def deliver(url: Url) -> list[Url]:
                 uploaded.append(_upload(record, url))
                 file.unlink()
     return uploaded
+
+
+def settle(place: Place) -> None:
+    """Make the records of ended processes complete: rename their drafts, and upload those for a URL if possible."""
+    if isinstance(place, Url):
+        with suppress(ProfileError):  # a store may permit reading only
+            deliver(place)
+    else:
+        recover(place)
 
 
 def _find_inside(folder: Path) -> list[Path]:
@@ -407,11 +430,15 @@ def recover(path: Path) -> list[Path]:
     drafts that this process is writing.
     """
     path = Path(os.path.realpath(path))
-    try:
-        names = sorted(entry.name for entry in path.iterdir()) if has_folder(path) else [f".{path.name}.draft"]
-    except OSError:
-        return []
-    folder = path if has_folder(path) else path.parent
+    names = [f".{path.name}.draft"]
+    folder = path.parent
+    if has_folder(path):
+        folder = path
+        try:
+            with os.scandir(path) as entries:
+                names = sorted(entry.name for entry in entries if entry.name.startswith("."))
+        except OSError:
+            return []
     staying = []
     for found in filter(None, map(_NAME.fullmatch, names)):
         file = folder / found[0]

@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Any
 
 from vmselect._checks import show
 from vmselect._files import write_text
+from vmselect._stores import Url
 from vmselect.errors import EstimateError, ProfileError, SweepError, VmselectError
 from vmselect.records import Profile, Record
 from vmselect.records.record import Fact
-from vmselect.records.store import load_record, recover
+from vmselect.records.store import load_record, recover, save_record
 from vmselect.sweeps.journal import Attempt, Event, Journal, State, trials_of
 from vmselect.sweeps.plan import Plan, Trial
 from vmselect.sweeps.runners.runner import Job, Runner, Seen, count_supervisors, read_status, seen_from
@@ -154,6 +155,8 @@ class Engine:
     ask_stop: Callable[[], bool] = lambda: True
     sequential: Sequential | None = None
     """Decides which trials are worth running, and their order. If None, all trials run in the order of the plan."""
+    url: Url | None = None
+    """URL of the folder to which each record is copied when its trial has ended; None if records are not copied."""
     confirmed_usd: float = math.inf
     """The worst-case cost in USD that the user confirmed. Repetitions are added only within this cost."""
     clock: Callable[[], float] = time.time
@@ -411,8 +414,27 @@ class Engine:
         for file in files:
             self.write("record", trial=trial.id, attempt=attempt.number, file=file.name,
                        sha256=hashlib.sha256(file.read_bytes()).hexdigest())  # fmt: skip
+            self._copy(trial.id, file.name)
         if not files and not quiet:
             self.write("empty", trial=trial.id, attempt=attempt.number, why="; ".join(faults)[:500])
+
+    def copy_records(self) -> None:
+        """Copy the records that are not at the URL yet."""
+        for trial, files in [*self.state.records.items()]:
+            for file in files:
+                if file not in self.state.copied:
+                    self._copy(trial, file)
+
+    def _copy(self, trial: str, file: str) -> None:
+        """Copy a record to the URL, under a name with its ID; after a failure it is tried again when the sweep ends."""
+        if self.url is None or self.stopping.is_set():  # a store that does not answer must not delay the end
+            return
+        try:
+            save_record(load_record(self.folder / file), self.url)
+        except VmselectError as cannot:
+            self.write("uncopied", trial=trial, file=file, why=str(cannot)[:500])
+        else:
+            self.write("copied", trial=trial, file=file)
 
     def _folder(self, attempt: Attempt) -> Path:
         return self.folder / "trials" / attempt.trial / str(attempt.number)

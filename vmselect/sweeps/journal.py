@@ -192,6 +192,7 @@ def _is_planned(value: Any) -> bool:
 
 
 _is_trial = _matches(r"\d{1,9}")
+_is_file = _matches(r"[^/\0\n]{1,250}\.json")
 _is_handle_number = _or_none(lambda value: isinstance(value, int) and 0 <= value < 1 << 62)
 HANDLE: dict[str, Check] = {
     "runner": _is_text, "token": _is_text, "guards": lambda value: _is_count(value) and value <= 1024,
@@ -223,7 +224,7 @@ FIELDS: dict[str, dict[str, tuple[Check, bool]]] = {
     "sweep": {
         "format": (_is_count, False), "id": (_matches(r"[0-9A-Za-z]{1,64}"), True), "plan": (_is_text, True),
         "work": (_is_text, True), "budget_usd": (_or_none(_is_amount), False), "prices": (_map_of(_is_amount), True),
-        "places": (_map_of(_is_text), False), "trials": (_list_of(_is_planned), True),
+        "places": (_map_of(_is_text), False), "trials": (_list_of(_is_planned), True), "url": (_is_text, False),
     },
     "session": {
         "budget_usd": (_or_none(_is_amount), False), "stop_when_sure": (_is_flag, False),
@@ -239,7 +240,8 @@ FIELDS: dict[str, dict[str, tuple[Check, bool]]] = {
         "exit": (_or_none(lambda value: isinstance(value, int)), False), "token": (_is_text, False),
     },
     **{kind: {**_TRIAL, "why": (_is_text, False)} for kind in ("fetched", "unfetched", "unproved", "empty")},
-    "record": {"trial": (_is_trial, True), "file": (_matches(r"[^/\0\n]{1,250}\.json"), True)},
+    **{kind: {"trial": (_is_trial, True), "file": (_is_file, True)} for kind in ("record", "copied")},
+    "uncopied": {"trial": (_is_trial, True), "file": (_is_file, True), "why": (_is_text, True)},
     "skip": {
         "trial": (_is_trial, True), "why": (_is_text, True), "sure": (_is_flag, False),
         "worst_usd": (_is_amount, False), "estimated_usd": (_is_amount, False),
@@ -300,6 +302,10 @@ class State:
     about: dict[str, Any] = field(default_factory=dict)
     attempts: dict[str, list[Attempt]] = field(default_factory=dict)
     records: dict[str, list[str]] = field(default_factory=dict)
+    copied: set[str] = field(default_factory=set)
+    """Files of records that were copied to the URL of the sweep."""
+    uncopied: dict[str, str] = field(default_factory=dict)
+    """Files of records that could not be copied yet, and why."""
     skipped: dict[str, Skip] = field(default_factory=dict)
     damaged: list[str] = field(default_factory=list)
     """Descriptions of the damaged lines of the journal, which were left out."""
@@ -311,6 +317,11 @@ class State:
     stop_when_sure: bool = False
     epochs: int | None = None
     enough_regret: float | None = None
+
+    @property
+    def url(self) -> str | None:
+        """URL to which the records are copied, without secrets; None if they are not."""
+        return self.about.get("url")
 
     @property
     def trials(self) -> list[tuple[str, dict[str, Any]]]:
@@ -388,6 +399,11 @@ class State:
             self.added[event["trial"]] = event
         elif kind == "record":
             self.records.setdefault(event["trial"], []).append(event["file"])
+        elif kind == "copied":
+            self.copied.add(event["file"])
+            self.uncopied.pop(event["file"], None)
+        elif kind == "uncopied":
+            self.uncopied[event["file"]] = event["why"]
         elif kind == "session":
             self.confirmed = True
             self.stop_when_sure, self.epochs = event.get("stop_when_sure", False), event.get("epochs")

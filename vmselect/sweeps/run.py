@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import math
 import os
 import secrets
 import shlex
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vmselect import __version__
 from vmselect._checks import check_count, check_flag, check_name, check_number, check_path, list_items, maybe, show
-from vmselect._files import has_file, writing
+from vmselect._files import cache_folder, has_file, writing
+from vmselect._stores import Url, check_place
 from vmselect.errors import ArgumentError, SweepError
 from vmselect.findings import Finding
 from vmselect.records import Profile, Record, load_records
+from vmselect.records.store import check_target
 from vmselect.sweeps.engine import Budget, Engine, Listener
 from vmselect.sweeps.journal import FORMAT, NAME, Journal, State, read_journal, read_lines, trials_of
 from vmselect.sweeps.plan import Plan, Trial, check_scripts
@@ -60,7 +63,8 @@ class SweepResult:
     ``unproved`` are trials that may still be running. ``spent_usd`` includes their worst-case cost; ``worst_usd`` is
     the worst-case cost of the whole sweep. Skipping trials saved about ``saved_usd``, at most ``saved_worst_usd``.
     ``added`` are repetitions of tied trials. ``not_started`` are trials of an interrupted sweep that ``resume`` starts.
-    ``findings`` describe the skipped trials; pass them to ``Ranking.with_findings``.
+    ``findings`` describe the skipped trials; pass them to ``Ranking.with_findings``. If records are copied to ``url``,
+    ``uncopied`` maps the files that could not be copied yet to the reasons.
     """
 
     folder: Path
@@ -75,6 +79,8 @@ class SweepResult:
     saved_worst_usd: float = 0.0
     findings: tuple[Finding, ...] = ()
     not_started: tuple[Missing, ...] = ()
+    url: str | None = None
+    uncopied: Mapping[str, str] = field(default_factory=dict)
 
     def scaling(self, *, epochs: int, confidence: float = 0.9, model: str | None = None) -> Scaling:
         """Return the speed-up by the number of nodes: :func:`vmselect.scaling` of the profiles among the records."""
@@ -87,6 +93,8 @@ class SweepResult:
         shown = shlex.quote(str(self.folder))
         parts = [
             f"{len(self.records)} records in {self.folder}",
+            f"copied to {self.url}" if self.url and not self.uncopied else "",
+            f"{len(self.uncopied)} not copied to {self.url}: vmselect sweep resume {shown}" if self.uncopied else "",
             f"{len(self.failed)} trials failed" if self.failed else "",
             f"{len(self.skipped)} trials skipped" if self.skipped else "",
             f"{len(self.not_started)} trials not started: vmselect sweep resume {shown}" if self.not_started else "",
@@ -132,7 +140,9 @@ def make_result(plan: Plan, state: State, worst_usd: float) -> SweepResult:
         unproved=(*missing["starting"], *missing["running"]), spent_usd=state.spent_usd,
         worst_usd=max(worst_usd, state.spent_usd), added=trials[len(plan.trials) :],
         saved_usd=sum(skip.estimated_usd for skip in skips), saved_worst_usd=sum(skip.worst_usd for skip in skips),
-        findings=skipped_findings(state), not_started=tuple(missing["queued"]),
+        findings=skipped_findings(state), not_started=tuple(missing["queued"]), url=state.url,
+        uncopied={file.name: state.uncopied.get(file.name, "not copied yet") for file in files
+                  if state.url and file.name not in state.copied},
     )  # fmt: skip
 
 
@@ -200,6 +210,9 @@ def sweep(
 ) -> SweepResult:
     """Run the trials of ``plan`` that have no record in ``folder`` yet, and store their records there.
 
+    If ``folder`` is a URL, such as ``s3://team/records``, the records of each trial are copied there when the trial has
+    ended. The journal and the trials are then in a folder of this machine (``SweepResult.folder``).
+
     Trials start after ``confirm`` has returned True for the cost, or at once with ``yes=True``. ``parallel`` trials run
     at the same time. The worst-case cost of the whole sweep stays within ``budget_usd``. At the end, or after an error,
     every started trial and machine is stopped.
@@ -217,7 +230,7 @@ def sweep(
     >>> result = sweep(plan, "sweep/", yes=True)  # doctest: +SKIP
     """
     plan = plan if isinstance(plan, Plan) else Plan.load(check_path("plan", plan))
-    where = check_path("folder", folder).absolute()
+    where, url = locate(folder, plan)
     limit = maybe(check_number, "budget_usd", budget_usd, least=0)
     parallel = check_count("parallel", parallel, most=256)
     agreed = check_flag("yes", yes)
@@ -226,7 +239,9 @@ def sweep(
     known = _read_history(history) if history else []
     if has_file(where):
         raise ArgumentError(f"{where} is a file. Pass a folder for the results of the sweep.")
-    with opened(plan, where, limit=limit, catalog=catalog, listener=listener) as engine:
+    if url is not None:
+        check_target(url, "training")
+    with opened(plan, where, limit=limit, catalog=catalog, listener=listener, url=url) as engine:
         engine.ask_stop = ask_stop
         state, budget = engine.state, engine.budget
         sure = state.stop_when_sure if sure is None else sure
@@ -260,6 +275,7 @@ def sweep(
             )
         try:
             engine.run(parallel)
+            engine.copy_records()
         except KeyboardInterrupt:
             engine.write("interrupted")
         return make_result(plan, state, proposal.worst_usd)
@@ -271,11 +287,34 @@ def _read_history(history: Iterable[Record]) -> list[Profile]:
     return read_profiles(history)
 
 
+def locate(folder: str | os.PathLike[str], plan: Plan | None = None) -> tuple[Path, Url | None]:
+    """The local folder of a sweep, and the URL of its records if ``folder`` is a URL.
+
+    A journal needs locks. If ``folder`` is a URL, the journal is in the cache folder of this machine, in a folder for
+    each URL and plan. Without ``plan``, exactly one sweep with this URL must have been started on this machine.
+    """
+    place = check_place("folder", folder)
+    if not isinstance(place, Url):
+        return place.absolute(), None
+    if place.is_record:
+        raise ArgumentError(f"{place} is the URL of a file. Pass that of a folder for the records of the sweep.")
+    base = cache_folder() / "sweeps" / hashlib.sha256(os.fspath(place).rstrip("/").encode()).hexdigest()[:32]
+    if plan is not None:
+        return base.absolute() / plan.fingerprint, place
+    found = sorted(file.parent for file in base.absolute().glob(f"*/{NAME}"))
+    if not found:
+        raise SweepError(f"No sweep with records at {place} was started on this machine. Check the URL.")
+    if len(found) > 1:
+        folders = ", ".join(shlex.quote(str(one)) for one in found)
+        raise SweepError(f"{len(found)} sweeps with records at {place} were started. Pass the folder of one: {folders}")
+    return found[0], place
+
+
 def resume(folder: str | os.PathLike[str], **options: object) -> SweepResult:
     """Continue the sweep in ``folder`` with the plan that is stored there; see :func:`sweep` for ``options``."""
-    where = check_path("folder", folder)
+    where, url = locate(folder)
     read_journal(where)
-    return sweep(Plan.load(where / PLAN), where, **options)  # type: ignore[arg-type]
+    return sweep(Plan.load(where / PLAN), url or where, **options)  # type: ignore[arg-type]
 
 
 def read_state(folder: str | os.PathLike[str]) -> State:
@@ -283,7 +322,7 @@ def read_state(folder: str | os.PathLike[str]) -> State:
 
     Damaged lines of the journal are left out, and listed in ``damaged`` of the state.
     """
-    where = check_path("folder", folder).absolute()
+    where, _ = locate(folder)
     state = State(where)
     for number, event, problem in read_lines(where):
         if problem:
@@ -305,7 +344,7 @@ def clean(
     be proved, as in ``clean("sweep/", accept=["003"])``. Otherwise no other trial starts on the machine of such a
     trial, and the trial is not repeated.
     """
-    where = check_path("folder", folder).absolute()
+    where, _ = locate(folder)
     accepted = [check_name("accept", trial) for trial in ([accept] if isinstance(accept, str) else list_items(accept))]
     state = read_state(where)
     waiting = sorted({attempt.trial for attempt in state.open_attempts})
@@ -326,9 +365,18 @@ def clean(
 
 @contextmanager
 def opened(
-    plan: Plan, folder: Path, *, limit: float | None, catalog: Catalog | None, listener: Listener, changed: bool = False
+    plan: Plan,
+    folder: Path,
+    *,
+    limit: float | None,
+    catalog: Catalog | None,
+    listener: Listener,
+    changed: bool = False,
+    url: Url | None = None,
 ) -> Iterator[Engine]:
     """Context manager that returns an engine, which holds the lock of the journal in ``folder``.
+
+    The engine copies records to ``url``, or to the URL in the journal.
 
     Raise an error if the journal belongs to another plan, unless ``changed`` is True.
     """
@@ -357,6 +405,7 @@ def opened(
                 "sweep", format=FORMAT, id=secrets.token_hex(4), plan=plan.fingerprint, runner=plan.runner,
                 work=str(Path.cwd()), budget_usd=limit, minutes=plan.minutes, prices=prices, places=locations,
                 trials=[[trial.id, dict(trial.factors)] for trial in plan.trials], writer=f"vmselect {__version__}",
+                **({"url": str(url)} if url else {}),
             )  # fmt: skip
             state.apply(event)
         elif state.about["plan"] != plan.fingerprint and not changed:
@@ -377,6 +426,7 @@ def opened(
         engine = Engine(
             plan=plan, folder=folder, work=work, journal=journal, state=state, runner=runner, listener=listener,
             budget=Budget(plan, prices, state.budget_usd if limit is None else limit),
+            url=url or _read_url(state.url),
         )  # fmt: skip
         try:
             yield engine
@@ -388,6 +438,12 @@ def opened(
             runner.close()
         if engine.listener_error is not None and not isinstance(engine.listener_error, KeyboardInterrupt):
             raise engine.listener_error
+
+
+def _read_url(text: str | None) -> Url | None:
+    """The URL in a journal. It has no password; to use one, pass the whole URL to ``resume``."""
+    place = check_place("url", text) if text else None
+    return place if isinstance(place, Url) else None
 
 
 def _check_readable(state: State, plan: Plan) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from pathlib import Path
 
 import pytest
@@ -80,6 +81,32 @@ def test_a_draft_of_a_writer_that_ended_is_uploaded(url: Url) -> None:
     assert vs.load_records(url) == [profile]
 
 
+def test_a_name_is_claimed_in_the_way_of_each_store(url: Url, monkeypatch: pytest.MonkeyPatch) -> None:
+    """adlfs takes ``overwrite`` where others take ``mode``, and passes on what it does not know."""
+    registry = importlib.import_module("fsspec.registry")
+    memory = importlib.import_module("fsspec.implementations.memory").MemoryFileSystem
+
+    class ResourceExistsError(Exception):
+        pass
+
+    class Azure(memory):  # type: ignore[misc, valid-type]
+        protocol = "abfs"
+
+        def pipe_file(self, path: str, value: bytes, overwrite: bool = True) -> None:
+            if not overwrite and self.exists(path):
+                raise ResourceExistsError
+            super().pipe_file(path, value)
+
+    monkeypatch.setitem(registry._registry, "abfs", Azure)
+    place = check_place("path", f"abfs://{url.name}/team")
+    assert isinstance(place, Url)
+    folder = _stores.Folder(place)
+    assert [folder.create("one.json", data) for data in (b"1", b"2")] == [True, False]
+    assert folder.read("one.json", limit=10) == b"1"
+    profile = make_profile("a", 0.1)
+    assert profile.save(place) == profile.save(place)
+
+
 def test_a_large_file_is_not_read(url: Url, monkeypatch: pytest.MonkeyPatch) -> None:
     make_profile("a", 0.1).save(url)
     monkeypatch.setattr("vmselect.records.store.MAX_FILE_BYTES", 100)
@@ -87,8 +114,10 @@ def test_a_large_file_is_not_read(url: Url, monkeypatch: pytest.MonkeyPatch) -> 
         vs.load_records(url)
 
 
-@pytest.mark.parametrize("value", ["s3://team/sweep", Path("s3://team/sweep"), "simplecache::s3://team/x"])
-def test_a_url_is_no_local_folder(value: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("value", [Path("s3://team/sweep"), "simplecache::s3://team/x"])
+def test_a_url_that_became_a_path_or_chains_stores_is_rejected(
+    value: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     plan = vs.Plan("true", factors={"batch_size": [1]}, minutes=1)
     with pytest.raises(ArgumentError):
