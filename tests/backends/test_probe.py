@@ -106,6 +106,19 @@ def test_jax_is_waited_for_at_the_end_of_a_block(folder, monkeypatch):
     assert all(arrays and all(isinstance(one, jax.Array) for one in arrays) for arrays in waits)
 
 
+def test_a_watched_fit_is_scored_against_a_kept_forecast(folder):
+    given = {"instance_type": "here", "verbose": 0}
+    probed = fit(vs.IterationProbe(steps=4, **given), steps=20, epochs=3)
+    for epochs in (2, 3):
+        vs.estimate(probed, epochs=epochs).keep(folder / "team")
+    watched = fit(vs.IterationProbe(folder / "team", stop=False, **given), steps=20, epochs=3)
+    score = vs.score(vs.load_records(folder / "team"))
+    (case,) = score.cases
+    assert (case.outcome.id, case.real_seconds, case.forecast.epochs) == (watched.id, watched.total_seconds, 3)
+    assert (case.forecast.basis, case.forecast.used) == ("measured", (probed.id,))
+    assert (score.unscored, len(score.waiting)) == ((), 1)
+
+
 @pytest.mark.parametrize(("options", "earliest"), [({"patience": 3}, 4), ({"patience": 5, "start_from_epoch": 10}, 16)])
 def test_callbacks_that_may_stop_early_are_known(folder, options, earliest):
     probe = vs.IterationProbe(steps=2, verbose=0)

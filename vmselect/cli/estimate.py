@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from vmselect import _defaults
-from vmselect._stores import Place
+from vmselect._stores import Place, check_place
 from vmselect.cli.options import (
     BootOption,
     ConfidenceOption,
@@ -153,7 +153,7 @@ def estimate(
     columns = FIT_COLUMNS if any("fit" in row for row in rows) else COLUMNS
     emit(rows, (*columns, *shown), format=format)
     print_err(findings)
-    print_err([f"Kept {len(kept)} forecasts in {keep}."] if kept else [])
+    print_err([f"Kept {len(kept)} forecasts in {check_place('keep', keep)}."] if kept else [])
     print_err(failed)
     if failed or any(finding.code == EXCLUDED_FIT for finding in findings):
         raise typer.Exit(2)

@@ -16,6 +16,7 @@ import typer
 
 from vmselect import _defaults
 from vmselect._files import has_file
+from vmselect._stores import check_place
 from vmselect.cli.output import print_err, working
 from vmselect.errors import ArgumentError
 
@@ -186,7 +187,7 @@ class RankingOptions:
         spared = [finding for path in sweeps for finding in skipped_findings(read_state(path))]
         if self.keep is not None:
             kept = ranking.keep(self.keep)
-            print_err([f"Kept {len(kept)} forecasts in {self.keep}."])
+            print_err([f"Kept {len(kept)} forecasts in {check_place('keep', self.keep)}."])
         return ranking.with_findings(spared) if spared else ranking
 
     def _arguments(self) -> dict[str, Any]:

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from vmselect.scoring import Score
 
 MAX_CANDIDATES, MAX_TABLE_ROWS = 15, 60
+GROUPINGS = {"family": "machine family", "gpu": "GPU"}
+"""Printed names of the values by which forecasts are grouped, where they differ."""
 
 
 def to_html(ranking: Ranking, *, most: int = MAX_CANDIDATES) -> str:
@@ -185,29 +187,40 @@ def score_html(score: Score, *, pictures: str = "", verdict: bool = True) -> str
     """The score of forecasts as HTML: verdict, groups, reliability, worst cases with findings, unscored records."""
     groups = [
         {
-            name: f"{value:.0%}" if str(name).startswith("coverage") else _plain(value)
-            for name, value in row.items()
+            "By": GROUPINGS.get(row["by"], row["by"]),
+            "Group": row["group"],
+            "Outcomes": row["outcomes"],
+            "Error": f"{row['error_percent']:.3g} %",
+            "Bias": f"{row['bias_percent']:+.3g} %",
+            "Coverage": f"{row['coverage']:.0%} ({row['coverage_low']:.0%} to {row['coverage_high']:.0%})",
+            "Width": f"{row['width_percent']:.3g} %",
+            "Regret": "" if (regret := _plain(row["regret_percent"])) == "" else f"{regret} %",
         }
         for row in score.groups.to_dict("records")
-    ]  # fmt: skip
+    ]
     reliability = [
-        {name: f"{value:.0%}" for name, value in row.items()} for row in score.reliability.to_dict("records")
+        {
+            "Promised": f"{row['confidence']:.0%}",
+            "Observed": f"{row['coverage']:.0%} ({row['low']:.0%} to {row['high']:.0%})",
+        }
+        for row in score.reliability.to_dict("records")
     ]
     worst = [
         {
             "Training": case.title,
             "Real": format_seconds(case.real_seconds),
-            "Forecast": " to ".join(map(format_seconds, case.estimate[1:])),
+            "Forecast": "{} ({} to {})".format(*map(format_seconds, case.estimate)),
             "Error": f"{case.error_percent:+.1f} %",
             "Findings": " ".join(map(str, case.findings)),
         }
         for case in score.worst
     ]
+    waiting = f"<p>{len(score.waiting)} forecasts have no outcome yet.</p>" if score and score.waiting else ""
     unscored = [{"Not scored": one.title, "Reason": one.reason} for one in score.unscored]
     head = _sentence(score.verdict) if verdict else ""
     body = head + pictures + _table(groups, "Groups") + _table(worst, "Worst cases")
     body += _section("Reliability", _table(reliability, "Reliability"))
-    return body + _table(unscored, "Not scored") + _findings(score.findings)
+    return body + _table(unscored, "Not scored") + waiting + _findings(score.findings)
 
 
 def _plain(value: Any) -> Any:

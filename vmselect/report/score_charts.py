@@ -25,23 +25,29 @@ def reliability_plot(score: Score) -> Plot:
     shown = data[data["confidence"].isin(SHOWN_LEVELS)]
     names = [f"{level:.0%}" for level in shown["confidence"]]
 
-    def line(name: str, slot: int, values: pd.Series[float]) -> Plot:
-        points = [
-            {"level": level, "value": 100 * value, "text": [name, level, f"{value:.0%}"]}
-            for level, value in zip(names, values, strict=True)
-        ]
-        return {"name": name, "slot": slot, "points": points}
+    observed = [
+        {"level": level, "value": 100 * row["coverage"], "low": 100 * row["low"], "high": 100 * row["high"],
+         "text": ["observed", level, f"{row['coverage']:.0%} ({row['low']:.0%} to {row['high']:.0%})"]}
+        for level, row in zip(names, shown.to_dict("records"), strict=True)
+    ]  # fmt: skip
+    promised = [
+        {"level": level, "value": 100 * value, "text": ["promised", level]}
+        for level, value in zip(names, shown["confidence"], strict=True)
+    ]
 
     return {
         "kind": "lines",
         "title": "Reliability",
         "lede": "Share of the real times inside the intervals, by the confidence level that was promised. "
-        "Intervals are too narrow where the observed line is below the promised one.",
+        "Intervals are too narrow where the observed line is below the promised one. Vertical lines are 90% intervals.",
         "label": "Observed and promised coverage by confidence level",
         "axis": "Coverage (%)",
         "factor": "confidence",
         "levels": names,
-        "lines": [line("observed", 0, shown["coverage"]), line("promised", 6, shown["confidence"])],
+        "lines": [
+            {"name": "observed", "slot": 0, "points": observed},
+            {"name": "promised", "slot": 6, "points": promised},
+        ],
     }
 
 

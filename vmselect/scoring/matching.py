@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from vmselect._checks import list_items, show
 from vmselect.errors import ArgumentError
 from vmselect.findings import Finding
-from vmselect.grouping import distinct, find_differences
+from vmselect.grouping import distinct, find_differences, has_factors
 from vmselect.intervals import Interval
 from vmselect.prediction.figures import identify_gpu
 from vmselect.records import Forecast, OutcomeRecord, Profile, Record
@@ -150,8 +150,8 @@ def read_any(records: Any) -> list[Record]:
 def match(records: Iterable[Record]) -> Matched:
     """Match the forecasts among ``records`` with the outcomes among them.
 
-    Outcomes are :class:`OutcomeRecord` and profiles of whole trainings. Profiles without a total time are ignored,
-    because they are short probes.
+    Outcomes are :class:`OutcomeRecord` and profiles of whole trainings. Profiles of trainings that a probe stopped are
+    ignored, because they are short probes.
     """
     given = read_any(records)
     forecasts = [one for one in given if isinstance(one, Forecast)]
@@ -173,6 +173,9 @@ def match(records: Iterable[Record]) -> Matched:
             found = _match_training(one, nearest or forecasts[:1])
             known += found if isinstance(found, list) else []
             unscored += [found] if isinstance(found, Unscored) else []
+        elif isinstance(one, Profile) and one.outcome == "watched":
+            reason = "the training was watched to its end, but the profile does not state its total time"
+            unscored.append(Unscored(one.title, "unknown_total", reason))
     matched = {case.forecast.id for case in known}
     waiting = tuple(one for one in forecasts if one.id not in matched)
     return Matched(tuple(_only_newest(known)), tuple(known), tuple(unscored), waiting)
@@ -203,6 +206,7 @@ def _match_training(profile: Profile, forecasts: Sequence[Forecast]) -> list[Cas
             continue
         notes = [str(one) for one in differences]
         notes += ["batch size (unknown)"] if profile.batch_size is None and forecast.batch_size else []
+        notes += ["factors (unknown)"] if forecast.factors and not has_factors(profile) else []
         notes += ["date (before the forecast)"] if profile.created < forecast.created else []
         seconds = statistics.fmean(list_run_seconds([profile]))
         cases.append(_make_case(forecast, profile, seconds, None, notes))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -106,6 +107,32 @@ def test_old_profiles_are_scored_and_others_refused_with_a_reason() -> None:
     found = match([forecast, whole, nameless, endless])
     assert [case.outcome.id for case in found.cases] == [old.id]
     assert [one.reason_code for one in found.unscored] == ["unknown_instance_type", "unknown_epochs"]
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_a_file_of_an_old_format_is_scored(number: int, tmp_path: Path) -> None:
+    """It has no kind, no ID and no factors, so that its factors are unknown and not empty."""
+    data = json.loads((DATA / "profiles" / f"format-{number}.json").read_text())
+    assert not {"kind", "id", "factors"} & set(data)
+    data |= {"outcome": "watched"}
+    data["timeline"]["fit_seconds"] = 45.0
+    data["timeline"]["epochs"] = [{"epoch": epoch, "seconds": 4.0} for epoch in range(10)]
+    (tmp_path / "old.json").write_text(json.dumps(data))
+    (old,) = vs.load_profiles(tmp_path)
+    make_forecast(str(old.instance_type), 50.0, factors={"seed": 1}, model=None).save(tmp_path)
+    (case,) = vs.score(vs.load_records(tmp_path)).cases
+    assert case.real_seconds == pytest.approx(50.25)
+    assert case.differences[0] == "factors (unknown)"
+    known = old.model_copy(update={"factors": {}, "id": "3" * 32})
+    found = match([make_forecast(str(old.instance_type), 50.0, factors={"seed": 1}, model=None), known])
+    assert [one.reason_code for one in found.unscored] == ["differs"]
+
+
+def test_a_watched_training_without_a_total_is_refused_with_a_reason() -> None:
+    watched = make_profile("g4dn.xlarge", outcome="watched")
+    assert watched.total_seconds is None
+    found = match([make_forecast(), watched])
+    assert [one.reason_code for one in found.unscored] == ["unknown_total"]
 
 
 def test_an_unknown_batch_size_is_noted() -> None:

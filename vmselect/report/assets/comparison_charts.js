@@ -87,7 +87,7 @@ function drawLines(host, plot) {
     height: 280, label: plot.label, margin: { left: 60, right: narrow ? 116 : 150, top: 30, bottom: 34 },
   });
   const { svg, box } = frame;
-  const values = plot.lines.flatMap(({ points }) => points.map(({ value }) => value));
+  const values = plot.lines.flatMap(({ points }) => points.flatMap(({ value, low, high }) => [value, low, high]));
   const y = valueAxis(values, [box.bottom, box.top], 5);
   drawLeftAxis(frame, y, plot.axis);
   const step = (box.right - box.left) / plot.levels.length;
@@ -99,7 +99,7 @@ function drawLines(host, plot) {
   svg.append(s("line", { x1: box.left, x2: box.right, y1: box.bottom, y2: box.bottom, class: "axis base" }));
   const lines = plot.lines.map(({ points, ...line }) => ({
     ...line,
-    points: points.map(({ level, value, text }) => ({ x: level, y: value, text: () => text })),
+    points: points.map(({ level, value, low, high, text }) => ({ x: level, y: value, low, high, text: () => text })),
   }));
   drawNamedLines(frame, { scale: at }, y, lines, { most: narrow ? 16 : 21 });
 }
