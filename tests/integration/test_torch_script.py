@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import vmselect as vs
+from vmselect.probe import environment
 from vmselect.probe.torch_script import LOADER_MODULE, OPTIMIZER_MODULE, EnoughTrainings, TorchScript
 
 torch = pytest.importorskip("torch", reason="torch is not installed: plain torch was left out")
@@ -72,6 +73,31 @@ def check_conserved(profile: vs.Profile) -> None:
     parts = [*timeline.validations, *timeline.boundaries, *timeline.pauses]
     whole = timeline.fit_to_first_batch_seconds + timeline.steps.total_seconds + sum(part.seconds for part in parts)
     assert whole == pytest.approx(timeline.wall_seconds, rel=0.01, abs=0.002)
+
+
+def test_sizes_of_weights_and_optimizer_are_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a stand-in for the counter of a GPU, which rises whenever it is read."""
+    peaks = iter(range(1, 1000))
+    monkeypatch.setattr(environment, "count_framework_gpus", lambda *_: 1)
+    monkeypatch.setattr(environment, "read_gpu_memory", lambda *_: (next(peaks), {"source": "torch"}))
+    model = torch.nn.Linear(8, 1)
+    optimizer = torch.optim.Adam(model.parameters())
+
+    def with_loader() -> None:
+        for batch in loader():
+            model(batch).mean().backward()
+            optimizer.step()
+
+    def without_loader() -> None:
+        for _ in range(50):
+            model(X).mean().backward()
+            optimizer.step()
+
+    for number, script in enumerate((with_loader, without_loader)):
+        (profile,) = probe(tmp_path / str(number), script)
+        seen = profile.environment.gpu_memory
+        assert (seen.weights_bytes, seen.gradients_bytes) == (36, 36)
+        assert 72 <= seen.optimizer_bytes <= 80  # two moments, and the number of steps of both weights
 
 
 @pytest.mark.parametrize("epochs", [1, 4])

@@ -17,6 +17,19 @@ import vmselect as vs
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 import processes
 
+ON_GPU = """
+from contextlib import contextmanager
+from vmselect.probe import environment
+
+@contextmanager
+def on_gpu():  # with a stand-in for the counter of a GPU, which rises whenever it is read
+    peaks, usual = iter(range(1, 1000)), (environment.count_framework_gpus, environment.read_gpu_memory)
+    environment.count_framework_gpus = lambda *_: 1
+    environment.read_gpu_memory = lambda *_: (next(peaks), {"source": "torch"})
+    yield
+    environment.count_framework_gpus, environment.read_gpu_memory = usual
+"""
+
 LIGHTNING = """
 import json, lightning as L, time, torch, vmselect as vs
 from lightning.pytorch.callbacks import ModelCheckpoint
@@ -60,6 +73,8 @@ kept = fit("accumulated", accumulate_grad_batches=4, check_val_every_n_epoch=2, 
 assert kept.min_epochs == 7
 fit("in_steps", max_epochs=-1, max_steps=100, val_check_interval=10)
 fit("watched", max_epochs=2, probe={"stop": False})
+with on_gpu():
+    fit("on_gpu")
 loop = fit("slow", train=DataLoader(Slow(*data.tensors), batch_size=16), probe={"sample": 0.1}).fit_loop.epoch_loop
 assert not [name for name in vars(loop) if name.endswith("_fetch")]
 class Broken(Line):
@@ -121,6 +136,8 @@ train("plain", eval_strategy="epoch", save_strategy="epoch", load_best_model_at_
 train("accumulated", gradient_accumulation_steps=4, save_strategy="steps")
 train("in_steps", max_steps=100, eval_strategy="steps", eval_steps=10)
 train("watched", num_train_epochs=2, eval_strategy="epoch", probe=new_probe("watched", stop=False))
+with on_gpu():
+    train("on_gpu")
 train("half", num_train_epochs=0.5, gradient_accumulation_steps=4)
 train("and_a_half", num_train_epochs=2.5, eval_strategy="epoch")
 train("short_epochs", num_train_epochs=2.5, data=Data(80))
@@ -165,7 +182,7 @@ def run(folder: Path, source: str) -> str:
     return done.stdout
 
 
-SOURCES = {"lightning": LIGHTNING, "transformers": TRAINER}
+SOURCES = {"lightning": ON_GPU + LIGHTNING, "transformers": ON_GPU + TRAINER}
 
 
 @pytest.fixture(scope="module")
@@ -236,6 +253,14 @@ def test_watched_it_is_seen_whole(folder: Path) -> None:
     assert [(epoch.steps, epoch.complete) for epoch in profile.timeline.epochs] == [(63, True), (63, True)]
     assert len(profile.timeline.validations) == 2
     assert profile.total_seconds is not None
+
+
+def test_sizes_of_weights_and_optimizer_are_recorded(folder: Path) -> None:
+    seen = load(folder, "on_gpu").environment.gpu_memory
+    assert seen is not None
+    assert (seen.weights_bytes, seen.gradients_bytes) == (36, 36)
+    moments = 72 if folder.name.startswith("transformers") else 0  # AdamW, and plain SGD
+    assert moments <= (seen.optimizer_bytes or 0) <= moments + 8
 
 
 def test_an_exception_propagates_and_is_recorded(folder: Path) -> None:

@@ -298,6 +298,23 @@ def read_fixed_bytes(model: Any) -> dict[str, int]:
     return found if found and found["weights_bytes"] and found["optimizer_bytes"] else {}
 
 
+def read_torch_bytes(state: Callable[[], tuple[Iterable[Any], Iterable[Any]]]) -> dict[str, int]:
+    """The same of a torch training after a step; ``state`` returns the tensors of its model and its optimizers."""
+
+    def count(tensors: Iterable[Any]) -> int:
+        return sum(one.numel() * one.element_size() for one in {id(one): one for one in tensors}.values())
+
+    def read() -> dict[str, int]:
+        weights, optimizers = state()
+        kept, slots = list(weights), [slot for one in optimizers for slot in one.state.values()]
+        values = [value for slot in slots for value in slot.values() if hasattr(value, "element_size")]
+        trained = [one for one in kept if one.requires_grad]
+        return {"weights_bytes": count(kept), "gradients_bytes": count(trained), "optimizer_bytes": count(values)}
+
+    found = attempt(read)
+    return found if found and found["weights_bytes"] else {}
+
+
 def _count_bytes(variables: Iterable[Any]) -> int:
     return sum(math.prod(one.shape) * int(re.findall(r"\d+", str(one.dtype))[0]) // 8 for one in variables)
 

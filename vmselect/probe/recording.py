@@ -39,7 +39,7 @@ from vmselect.probe.timer import PauseWatch, StepTimer, build_timeline
 from vmselect.units import format_seconds
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from vmselect.records.record import Environment, Placement
     from vmselect.records.training import EpochLogs, Outcome, Profile, Saving, Setup
@@ -131,6 +131,8 @@ class Recording:
             self.save_freq: int | None = None
             self.logs: list[tuple[int, Mapping[str, float | None]]] = []
             """Number and metrics of each epoch, if the probe does not end the training early."""
+            self.torch_state: Callable[[], tuple[Iterable[Any], Iterable[Any]]] | None = None
+            """Returns the weights of a torch model and its optimizers, of which only the sizes are read."""
             self.early_stopping: int | None = None
             self.redirected: list[str] = []
             """Callbacks whose files were redirected to a scratch folder, for the line that is printed at the end."""
@@ -409,7 +411,10 @@ class Recording:
         if found is None:
             return {}
         # Shapes do not change, so they are read once, after the optimizer has its variables.
-        self._fixed_bytes = self._fixed_bytes or environment.read_fixed_bytes(self.model)
+        if not self._fixed_bytes:
+            self._fixed_bytes = environment.read_fixed_bytes(self.model)
+        if not self._fixed_bytes and self.torch_state is not None and self.timer.steps:
+            self._fixed_bytes = environment.read_torch_bytes(self.torch_state)
         peak, details = found
         return {"peak_gpu_memory_bytes": peak, "gpu_memory": GpuMemory(**details, **self._fixed_bytes)}
 

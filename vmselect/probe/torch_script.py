@@ -160,6 +160,13 @@ class TorchScript(StepProbe):
         elif not self._number and not self._disabled and self._running() is None and self._is_wanted(1):
             self._begin_loop(optimizer)
 
+    def _read_state(self) -> tuple[list[Any], list[Any]]:
+        """Weights that the optimizer of the training updates, and the optimizer; empty if it no longer exists."""
+        optimizer = self._optimizer() if self._optimizer is not None else None
+        if optimizer is None:
+            return [], []
+        return [one for group in optimizer.param_groups for one in group["params"]], [optimizer]
+
     # -- a loop without a loader -------------------------------------------------------------------------------------
 
     def _begin_loop(self, optimizer: Any) -> None:
@@ -176,6 +183,7 @@ class TorchScript(StepProbe):
             recording.name = self.names.pop(0) if self.names else None
             weights = [one for group in optimizer.param_groups for one in group["params"]]
             recording.describe_torch([(tuple(one.shape), bool(one.requires_grad)) for one in weights], None)
+            recording.torch_state = self._read_state
         recording.timer.begin_epoch(0)
         recording.timer.open()
 
@@ -278,6 +286,7 @@ class TorchScript(StepProbe):
         loader = first.loader
         recording.name = self.names.pop(0) if self.names else None
         recording.describe_torch([(tuple(one.shape), bool(one.requires_grad)) for one in weights], loader)
+        recording.torch_state = self._read_state
         recording.steps = length_of(loader)
         if not loader.drop_last and recording.steps is not None and recording.workers == 1:
             recording.counted_examples = length_of(loader.dataset)

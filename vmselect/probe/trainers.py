@@ -65,6 +65,7 @@ class TrainerProbe(StepProbe):
         validation_freq: int,
         validations_per_epoch: float,
         validates: bool,
+        optimizers: Callable[[], Iterable[Any]],
     ) -> None:
         """Record properties of model, data and validations. ``steps`` is the number of batches per epoch."""
         with recording.timer.leave_out():
@@ -72,6 +73,7 @@ class TrainerProbe(StepProbe):
             recording.model_name = type(model).__name__
             weights = [(name, tuple(one.shape), bool(one.requires_grad)) for name, one in model.named_parameters()]
             recording.describe_torch(weights, loader)
+            recording.torch_state = lambda: ([*model.parameters(), *model.buffers()], optimizers())
             recording.steps, recording.epochs = steps, epochs
             recording.fit = replace(recording.fit, validation_freq=validation_freq, has_validation=validates)
             once = math.isclose(validations_per_epoch, 1)
@@ -273,6 +275,7 @@ class LightningProbe(TrainerProbe):
             validation_freq=trainer.check_val_every_n_epoch or 1,
             validations_per_epoch=often,
             validates=bool(trainer.enable_validation),
+            optimizers=lambda: trainer.optimizers,
         )
         recording.early_stopping = find_earliest_stop(trainer.callbacks)
         # With accumulated gradients, the probe does not wait for the GPU after each batch.
@@ -395,6 +398,7 @@ class HuggingFaceProbe(TrainerProbe):
             validation_freq=every,
             validations_per_epoch=often * every,
             validates=strategy in ("steps", "epoch") and not (often < 1 and in_steps),
+            optimizers=lambda: [known["optimizer"]],
         )
         calls = walk_up(sys._getframe())
         trainer = next((local.get("self") for name, local in calls if name == "_inner_training_loop"), None)

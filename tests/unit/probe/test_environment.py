@@ -229,6 +229,21 @@ def test_bytes_that_do_not_depend_on_the_batch() -> None:
     assert environment.read_fixed_bytes(model) == environment.read_fixed_bytes(None) == {}
 
 
+def test_bytes_of_a_torch_training() -> None:
+    def tensor(count: int, *, size: int = 4, trained: bool = True) -> Any:
+        return SimpleNamespace(numel=lambda: count, element_size=lambda: size, requires_grad=trained)
+
+    weights = [tensor(50), tensor(5, size=2), tensor(3, trained=False)]
+    slots = {0: {"step": 7, "first": tensor(50), "second": tensor(50)}, 1: {"first": tensor(5, size=2)}}
+    adam, sgd = SimpleNamespace(state=slots), SimpleNamespace(state={})
+    found = environment.read_torch_bytes(lambda: ([*weights, weights[0]], [adam]))  # a shared weight counts once
+    assert found == {"weights_bytes": 222, "gradients_bytes": 210, "optimizer_bytes": 410}
+    assert environment.read_torch_bytes(lambda: (weights, [sgd]))["optimizer_bytes"] == 0
+    assert (
+        environment.read_torch_bytes(lambda: ([], [])) == environment.read_torch_bytes(lambda: ({}["lost"], [])) == {}
+    )
+
+
 # -- cloud -------------------------------------------------------------------------------------------------------------
 
 NITRO = {"sys_vendor": "Amazon EC2", "product_name": "g4dn.xlarge"}
