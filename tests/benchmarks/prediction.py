@@ -7,6 +7,9 @@ Each CSV has the columns source, model, precision, config, batch_size, gpu, gpu_
 with several GPUs are ignored. For every work and every GPU on which it was measured, that GPU is the probe and all
 others are predicted. The history consists of other models of the same source.
 
+With ``--second chosen``, only the first of two probes is any GPU; the second is the one whose probe is expected to
+reduce the variance of the other predictions most, as a user who probes twice would choose without regard to prices.
+
 With ``--refit``, the constants of the model are fitted to all given sources except the scored one and those whose names
 begin with the same word. The fit maximizes the likelihood of the ratios of times, with weak priors that were chosen
 before looking at any source.
@@ -97,6 +100,7 @@ def predictions(
     constants: Constants = CONSTANTS,
     most: int = MAX_WORKS,
     seed: int = 0,
+    chosen: bool = False,
 ) -> Iterator[tuple[str, tuple[str, ...], str, float, float, float, float]]:
     """Model, work, GPU, measured log time, predicted log time, lower and upper bound of every prediction."""
     for model, works in source.items():
@@ -111,7 +115,10 @@ def predictions(
                 for their in random.sample(sorted(source[other]), min(3, len(source[other])))
                 for point in source[other][their].values()
             ]
-            for probed in combinations(sorted(points), probes):
+            sets = list(combinations(sorted(points), probes))
+            if chosen and probes == 2:
+                sets = [(first, choose_second(points, first, history, constants)) for first in sorted(points)]
+            for probed in sets:
                 rest = [gpu for gpu in sorted(points) if gpu not in probed]
                 if not rest:
                     continue
@@ -124,6 +131,16 @@ def predictions(
                     yield model, work, gpu, points[gpu].log_seconds, result.mean[at], low[at], high[at]
 
 
+def choose_second(work: Work, first: str, history: Sequence[Point], constants: Constants) -> str:
+    """The GPU whose probe, after that of ``first``, is expected to reduce the variance of the others most."""
+    rest = [gpu for gpu in sorted(work) if gpu != first]
+    known = predict_log_times(
+        [work[first]], [work[gpu].target for gpu in rest], history=history, constants=constants
+    ).covariance
+    gains = (known**2).sum(axis=0) / np.diag(known)
+    return rest[int(np.argmax(gains))]
+
+
 def score(
     name: str,
     source: Source,
@@ -132,9 +149,10 @@ def score(
     models: int,
     constants: Constants = CONSTANTS,
     works: int = MAX_WORKS,
+    chosen: bool = False,
 ) -> Score | None:
     """Scores of one source; None if it has too few GPUs."""
-    rows = list(predictions(source, probes=probes, models=models, constants=constants, most=works))
+    rows = list(predictions(source, probes=probes, models=models, constants=constants, most=works, chosen=chosen))
     if not rows:
         return None
     true, mean, low, high = np.array([row[3:] for row in rows]).T
@@ -215,6 +233,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--refit", action="store_true", help="fit the constants without the source that is scored")
     parser.add_argument("--iterations", type=int, default=20, help="most iterations of a fit")
     parser.add_argument("--works", type=int, default=MAX_WORKS, help="most works of each model that are predicted")
+    parser.add_argument("--second", choices=("any", "chosen"), default="any", help="how the second probe is chosen")
     given = parser.parse_args(arguments)
     files = [file for path in given.paths for file in (sorted(path.glob("*.csv")) if path.is_dir() else [path])]
     read = {file.stem: read_source(file) for file in files}
@@ -230,7 +249,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(f"{name}: no published figures of {', '.join(missing)}")
         for probes in given.probes:
             for models in given.history:
-                one = score(name, source, probes=probes, models=models, constants=constants, works=given.works)
+                one = score(
+                    name, source, probes=probes, models=models, constants=constants, works=given.works,
+                    chosen=given.second == "chosen",
+                )  # fmt: skip
                 if one is None:
                     continue
                 scores.append(one)

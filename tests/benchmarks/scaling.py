@@ -186,6 +186,28 @@ def _score(name: str, gpus: int, known: str, history: str, rows: Sequence[tuple[
     )  # fmt: skip
 
 
+def fit_best(works: Iterable[Work], gpus: int) -> tuple[float, float, float]:
+    """Lowest mean error in % that another form reaches if its two constants are fitted to the scored works themselves.
+
+    In this form, computation hides a share ``hidden`` of the communication, and the rest grows by ``contention`` per
+    doubling of the GPUs more than that of a ring. Returns the error and both constants.
+    """
+    pairs = [
+        (max(0.0, work.seconds[2] / work.seconds[1] - 1), work.seconds[gpus] / work.seconds[1])
+        for work in works
+        if {1, 2, gpus} <= work.seconds.keys()
+    ]
+    excess, true = np.array(pairs).T
+    ring, doublings = 2 * (gpus - 1) / gpus, math.log2(gpus / 2)
+    found = []
+    for hidden in (0.0, 0.02, 0.05, 0.1, 0.2, 0.4):
+        for contention in np.arange(-0.2, 0.81, 0.05):
+            grown = (excess + hidden) * ring * math.exp(contention * doublings) - hidden
+            error = 100 * float(np.mean(np.abs((1 + np.maximum(0.0, grown)) / true - 1)))
+            found.append((error, hidden, float(contention)))
+    return min(found)
+
+
 def score_nodes(name: str, works: Sequence[tuple[Work, float]], nodes: int) -> Score | None:
     """Scores of the step time on ``nodes`` nodes, predicted as that on two."""
     rows = [
@@ -202,11 +224,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--format", choices=("table", "json"), default="table")
     parser.add_argument("--refit", action="store_true", help="fit the constants without the source that is scored")
     parser.add_argument("--fit", action="store_true", help="print the constants that fit all given files")
+    parser.add_argument(
+        "--best", action="store_true", help="print the lowest error of another form, fitted to each file"
+    )
     given = parser.parse_args(arguments)
     read = {path.stem: read_works(path) for path in given.paths}
     several = {path.stem: read_works(path, nodes=True) for path in given.paths}
     if given.fit:
         print(fit_constants(read.values()))
+        return 0
+    if given.best:
+        for name, works in read.items():
+            for gpus in given.gpus:
+                error, hidden, contention = fit_best((work for work, _ in works), gpus)
+                print(
+                    f"{name:10} {gpus} from 1+2  error {error:5.1f} %  hidden {hidden:.2f}  contention {contention:.2f}"
+                )
         return 0
     if given.refit and len(read) < 2:
         parser.error("--refit needs at least two files")
