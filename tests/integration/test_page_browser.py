@@ -303,6 +303,31 @@ def test_machines_that_were_never_probed_are_hollow(browser: Any, tmp_path: Path
     assert complaints(browser) == []
 
 
+def test_time_cost_and_efficiency_by_number_of_gpus(browser: Any, tmp_path: Path) -> None:
+    def probe(name: str, seconds: float, gpus: int) -> vs.Profile:
+        one = vs.Profile.from_times(
+            instance_type=name, batch_size=64 * gpus, steps_per_epoch=1000 // gpus, iteration_seconds=[seconds] * 9
+        )
+        seen = one.environment.model_copy(update={"replicas": gpus, "framework_gpus": gpus})
+        return one.model_copy(update={"environment": seen, "outcome": "stopped"})
+
+    catalog = vs.Catalog.embedded("2026-08-22")
+    probes = [probe("g4dn.xlarge", 0.2, 1), probe("g4dn.12xlarge", 0.24, 4)]
+    ranking = vs.rank(probes, epochs=50, gpus=[4, 8], catalog=catalog)
+    open_page(browser, tmp_path / "r.html", render_page(ranking))
+    section = browser.find_element(By.ID, "gpus")
+    assert ranking.scaling_verdict in section.text
+    assert len(section.find_elements(By.CSS_SELECTOR, "svg.chart")) == 3
+    time = section.find_element(By.CSS_SELECTOR, "svg.chart")
+    assert len(time.find_elements(By.CSS_SELECTOR, ".dot")) == 3
+    assert 1 <= len(time.find_elements(By.CSS_SELECTOR, ".dot.predicted")) <= 2  # eight GPUs, maybe another with four
+    browser.execute_script("vmselect.set({ epochs: 1 })")
+    assert ranking.rerank(epochs=1).scaling_verdict in section.text
+    browser.execute_script("vmselect.set({ deadline_hours: 1e-9 })")
+    assert not section.is_displayed()
+    assert complaints(browser) == []
+
+
 @pytest.mark.parametrize("count", [1, 2])
 def test_one_candidate_and_identical_ones(browser: Any, tmp_path: Path, count: int) -> None:
     times = {"first_epoch_seconds": 20, "later_epoch_seconds": 10}

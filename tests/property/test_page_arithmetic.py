@@ -180,6 +180,40 @@ def test_predicted_machines_and_the_next_probe_too(
         assert [there["cost"], there["saving"]] == pytest.approx([here.probe_usd, here.expected_saving_usd], rel=1e-6)
 
 
+@settings(max_examples=8, deadline=None)
+@given(st.floats(0.05, 1.0), st.floats(1.0, 3.0), st.sampled_from([1, 50, 5000]), weights, limits)
+def test_the_number_of_gpus_too(
+    scripts: Scripts, step: float, ratio: float, epochs: int, time: float, deadline: float | None
+) -> None:
+    def profile(name: str, seconds: float, size: int) -> vs.Profile:
+        one = vs.Profile.from_times(
+            instance_type=name,
+            batch_size=size,
+            steps_per_epoch=64000 // size,
+            iteration_seconds=[seconds] * 6,
+            model="net",
+        )
+        gpus = size // 64
+        seen = one.environment.model_copy(update={"replicas": gpus, "framework_gpus": gpus})
+        return one.model_copy(update={"environment": seen, "outcome": "stopped"})
+
+    probes = [profile("g4dn.xlarge", step, 64), profile("g4dn.12xlarge", ratio * step, 128)]
+    names = ["g4dn.12xlarge", "g4dn.metal", "g5.xlarge", "g5.12xlarge", "g6.xlarge", "g6.48xlarge"]
+    ranking = vs.rank(probes, epochs=10, machines=names, gpus=[1, 4, 8], catalog=vs.Catalog.embedded("2026-08-22"))
+    weighed = {"cost": 1 - time, "time": time}
+    found = scripts.rank(ranking, {"weights": weighed, "epochs": epochs, "deadline_hours": deadline})
+    expected = ranking.rerank(objective=weighed, epochs=epochs, deadline_hours=deadline)
+    agree(scripts, expected, found)
+    assert found["scaling"]["text"] == expected.scaling_verdict
+    table = expected.scaling
+    for gpu, counts in found["scaling"]["models"]:
+        for gpus, seconds, cost, efficiency in counts:
+            rows = table[(table["gpu_model"] == gpu) & (table["gpus"] == gpus)]
+            assert [seconds, cost] == pytest.approx([rows["seconds"].min(), rows["cost_usd"].min()], rel=1e-11)
+            assert (efficiency is None) == rows["efficiency"].isna().all()
+            assert efficiency is None or efficiency == pytest.approx(rows["efficiency"].max(), rel=1e-9)
+
+
 @given(st.just(0.0) | st.floats(1e-12, 1e7), st.integers(1, 10**6))
 def test_numbers_are_printed_alike(scripts: Scripts, value: float, eighths: int) -> None:
     for x in (value, eighths / 8):

@@ -11,7 +11,7 @@ import vmselect as vs
 from vmselect.report.page import embed_json, read_asset
 from vmselect.report.page_data import page_data
 
-COMPUTING = ("numbers", "probability", "model", "limits", "next_probe", "verdict_text", "report")
+COMPUTING = ("numbers", "probability", "model", "limits", "next_probe", "scaling", "verdict_text", "report")
 
 
 class Scripts:
@@ -41,7 +41,11 @@ class Scripts:
                 const left = [...view.alwaysExcluded, ...view.unsold, ...view.excluded];
                 const terms = view.rows.map((row) => Object.fromEntries(termSeconds(row)));
                 return { rows: view.rows, verdict: verdictText(view), left, leaders, terms, regret: view.regret,
-                    probe: findNextProbe(view, report.payload.page.probe) };
+                    probe: findNextProbe(view, report.payload.page.probe),
+                    scaling: { text: scalingText(view.rows), models: scalingOf(view.rows).map(({ gpu, counts }) => [
+                        gpu, counts.map(({ gpus, fastest, cheapest, efficiency }) =>
+                            [gpus, fastest.seconds, cheapest.cost_usd, efficiency]),
+                    ]) } };
             })()""",
             payload=page_data(ranking),
             changes=changes,

@@ -95,7 +95,7 @@ def rank(
     compared = ranking.relative_to(relative_to) if relative_to and ranking else None
     accuracy = ranking.against(load_profiles(against)) if against and ranking else None
     print_ranking(ranking, top=top, format=format)
-    if (options.gpus or options.nodes) and ranking and ranking.scaling_verdict:
+    if ranking and ranking.scaling_verdict:
         print_err([ranking.scaling_verdict])
     if compared is not None:
         for who, ratio in compared.head(top).iterrows():

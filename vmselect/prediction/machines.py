@@ -16,6 +16,7 @@ import numpy as np
 
 from vmselect.catalog import Catalog
 from vmselect.diagnosis import diagnose
+from vmselect.diagnosis.causes import NEGLIGIBLE_WAIT
 from vmselect.grouping import count_nodes
 from vmselect.prediction.figures import (
     GpuFigures,
@@ -33,6 +34,8 @@ RUN_SPREAD = 0.03
 """Standard deviation of log step time between two runs on machines of one type, as for total times of trainings."""
 CONTRADICTION = 2.0
 """Ratio of two step times of the same computation on one machine type above which records contradict each other."""
+LEAST_WAIT = 0.02
+"""Share of the step time below which waiting for data is the cost of any fetch, and is not counted."""
 HOST_BOUND = ("input-bound", "cpu-saturated")
 """Codes of diagnoses that steps are limited by CPU or input, so that their time does not show the speed of the GPU."""
 SHORT_SECONDS = CONSTANTS.short_seconds
@@ -69,22 +72,34 @@ class Prediction:
     """Index of the usable probe whose step time is nearest to the predicted step time."""
     gpus: int = 1
     """Number of GPUs of the machine that the training uses."""
-    own_variance: float = 0.0
-    """Additional variance of the log time that the posterior does not contain, such as that of scaling to more GPUs."""
+    scaling_sd: float = 0.0
+    """Standard deviation of the log time because of the number of GPUs, which the posterior does not contain."""
+    probed_seconds: float = 0.0
+    """Seconds per step of the nearest probe."""
+    wait_share: float = 0.0
+    """Share of these seconds in which the step waited for its data, which no faster GPU shortens."""
 
     @property
     def seconds(self) -> float:
         """Predicted seconds per step."""
-        return float(np.exp(self.posterior.mean[self.column]))
+        return float(self._keep_wait(np.exp(self.posterior.mean[self.column])))
 
     def interval(self, confidence: float) -> tuple[float, float]:
         """Lower and upper bound of the seconds per step."""
-        low, high = self.posterior.interval(confidence)
-        return float(np.exp(low[self.column])), float(np.exp(high[self.column]))
+        ends = self.posterior.interval(confidence)
+        low, high = (float(self._keep_wait(np.exp(end[self.column]))) for end in ends)
+        # If the input was prepared in parallel and limited the steps already, a faster GPU gains nothing.
+        return low, max(high, self.probed_seconds) if self.wait_share >= NEGLIGIBLE_WAIT else high
 
     def factors(self, count: int, *, seed: int = 0) -> Floats:
         """Random draws of the step time relative to ``seconds``. Machines drawn with the same seed are correlated."""
-        return np.asarray(np.exp(self.posterior.draws(count, seed=seed)[:, self.column]))
+        draws = self.posterior.draws(count, seed=seed)[:, self.column]
+        return np.asarray(self._keep_wait(np.exp(self.posterior.mean[self.column] + draws)) / self.seconds)
+
+    def _keep_wait(self, seconds: Floats) -> Floats:
+        """``seconds``, of which only the part beyond the wait for data is shorter than in the probe."""
+        waited = self.wait_share * self.probed_seconds + (1 - self.wait_share) * seconds
+        return np.where(seconds < self.probed_seconds, waited, seconds)
 
 
 class Probe(NamedTuple):
@@ -186,6 +201,14 @@ def host_bound(profiles: Iterable[Profile]) -> str | None:
     return None
 
 
+def read_wait_share(profiles: Iterable[Profile]) -> float:
+    """Share of the step time in which the steps of a probe waited for their data; 0 if small or not recorded."""
+    waits = [profile.timeline.input_wait for profile in profiles]
+    shares = [wait.share for wait in waits if wait is not None and wait.wall_seconds]
+    share = statistics.median(shares) if shares else 0.0
+    return share if share >= LEAST_WAIT else 0.0
+
+
 def read_history(records: Iterable[Profile], types: MachineTypes) -> list[Point]:
     """Measured step times (points) of the usable records. Repetitions become one point, their median.
 
@@ -248,11 +271,14 @@ class Predictor:
             same_work = [p._replace(model=first.model, work=first.work) for p in mine.values()]
             posterior = predict_log_times(same_work, hardware, history=points)
             numbers, times = list(mine), np.array([p.log_seconds for p in mine.values()])
+            waits = {number: read_wait_share(self.probes[number].profiles) for number in mine}
             nearest = np.abs(posterior.mean[:, None] - times[None, :]).argmin(axis=1)
             for column, (position, _) in enumerate(targets):
+                number = numbers[nearest[column]]
                 found[position] = Prediction(
-                    machine=machines[position], posterior=posterior, column=column, nearest=numbers[nearest[column]]
-                )
+                    machine=machines[position], posterior=posterior, column=column, nearest=number,
+                    probed_seconds=math.exp(mine[number].log_seconds), wait_share=waits[number],
+                )  # fmt: skip
         return [found[position] for position in range(len(machines))]
 
     def _check(self, machine: Machine) -> GpuFigures | Refusal:

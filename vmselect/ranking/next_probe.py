@@ -43,10 +43,19 @@ class NextProbe:
     """Expected improvement of the objective, relative to its value for the recommended machine."""
     chance: float
     """Probability that this machine is the best one, before the probe."""
+    batch_size: int | None
+    """Batch size of the probe: examples per step of all GPUs together."""
+    gpus: int
+    """Number of GPUs of all nodes on which the probe should train; 0 if the training does not use all GPUs."""
+    nodes: int
+    """Number of machines that train together."""
     reason: str
 
     def __str__(self) -> str:
-        return printable(f"Probe {self.instance_type} ({self.provider}, {self.region}, {self.market}): {self.reason}")
+        what = f"{self.nodes} x {self.instance_type}" if self.nodes > 1 else self.instance_type
+        size = f" at batch size {self.batch_size}" if self.batch_size else ""
+        how = f" with {self.gpus} GPUs{size}" if self.gpus > 1 else ""
+        return printable(f"Probe {what}{how} ({self.provider}, {self.region}, {self.market}): {self.reason}")
 
 
 @dataclass(frozen=True)
@@ -103,7 +112,9 @@ def find_next_probe(ranking: Ranking) -> NextProbe | None:
     if chosen is None:
         return None
     column = ranking.deciding_column
-    row = ranking.row(chosen.candidate, column)
+    row, one = ranking.row(chosen.candidate, column), ranking.candidates.of(chosen.candidate)
+    gpus = int(ranking.candidates.gpus[chosen.candidate])
+    never = f"it was never probed with {gpus} GPUs" if gpus > 1 else "it was never probed"
     best = (
         "is the best by its predicted time"
         if chosen.candidate == ranking.assessment.order[column][0]
@@ -113,7 +124,8 @@ def find_next_probe(ranking: Ranking) -> NextProbe | None:
         instance_type=row.instance_type, provider=row.provider, region=row.region, market=row.market,
         probe_usd=chosen.cost_usd, expected_saving_usd=chosen.saving_usd,
         expected_saving=float(-np.expm1(-chosen.gain)), chance=row.chance,
-        reason=f"it was never probed and {best}. A probe costs about {format_usd(chosen.cost_usd)} and saves "
+        batch_size=row.batch_size, gpus=gpus, nodes=one.nodes,
+        reason=f"{never} and {best}. A probe costs about {format_usd(chosen.cost_usd)} and saves "
         f"{format_usd(chosen.saving_usd)} of this training on average.",
     )  # fmt: skip
 

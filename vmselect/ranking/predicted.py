@@ -9,6 +9,7 @@ from typing import Any, Literal, TypeAlias
 
 from vmselect._checks import check_name, check_number, maybe, several
 from vmselect.catalog import Catalog, provider_terms
+from vmselect.diagnosis.causes import NEGLIGIBLE_WAIT
 from vmselect.errors import ArgumentError
 from vmselect.estimation import RuntimeModel
 from vmselect.estimation.runtime import HalfWidths
@@ -31,6 +32,7 @@ from vmselect.prediction.machines import (
 from vmselect.prediction.posterior import Point
 from vmselect.prediction.scaling import MAX_GPUS, MAX_NODES, GpuRecords, count_gpus
 from vmselect.prediction.step_times import read_profiles
+from vmselect.ranking.candidates import ONE_GPU
 from vmselect.ranking.estimates import STEP_TERMS, MachineEstimate, Measured, Studied
 from vmselect.ranking.measures import ALL, Settings
 from vmselect.ranking.rows import Excluded
@@ -96,7 +98,7 @@ def add_predicted(
     """``estimates`` plus predictions for the chosen machines that were not probed; and the exclusions.
 
     Each batch size and combination of factors is predicted from the machines that were probed with it. With ``scaler``,
-    only machines with ``scaler.gpus`` GPUs are added, and the training uses all of these GPUs.
+    only machines whose number of GPUs is in ``scaler.gpus`` are added, and the training uses all of these GPUs.
     """
     types = MachineTypes(catalog)
     markets = settings.markets
@@ -106,12 +108,11 @@ def add_predicted(
         max_usd_per_hour=chosen.max_usd_per_hour,
     )  # fmt: skip
     excluded = _missing(chosen, types, wanted)
-    gpus = scaler.gpus if scaler else 1
     if scaler:
-        wanted = [machine for machine in wanted if machine.gpu_count == gpus]
-        refused = [(machine, why) for machine in wanted if (why := scaler.refuse(machine))]
-        excluded += [Excluded(machine.instance_type, why.code, why.reason) for machine, why in refused]
-        wanted = [] if refused else wanted
+        wanted = [machine for machine in wanted if machine.gpu_count in scaler.gpus]
+        refused = {machine: why for machine in wanted if (why := scaler.refuse(machine))}
+        excluded += [Excluded(machine.instance_type, why.code, why.reason) for machine, why in refused.items()]
+        wanted = [machine for machine in wanted if machine not in refused]
     points = read_history([*read_profiles(history), *profiles], types)
     works: dict[tuple[Any, ...], list[MachineEstimate]] = {}
     for one in estimates:
@@ -120,9 +121,14 @@ def add_predicted(
     found = list(estimates)
     for group in works.values():
         size = group[0].batch_size
-        tried = {(p.instance_type, p.provider) for p in profiles if p.batch_size and p.batch_size == (size or 0) * gpus}
-        tried |= {(one.instance_type, one.provider) for one in group if gpus == 1}
-        others = [m for m in wanted if not {(m.instance_type, m.provider), (m.instance_type, None)} & tried]
+        tried: set[tuple[str | None, str | None, int | None]]
+        tried = {(p.instance_type, p.provider, p.batch_size) for p in profiles if p.batch_size}
+        tried |= {(one.instance_type, one.provider, one.batch_size) for one in group}
+        others = []
+        for machine in wanted:
+            asked = size * int(machine.gpu_count) if scaler and size else size
+            if not {(machine.instance_type, seller, asked) for seller in (machine.provider, None)} & tried:
+                others.append(machine)
         results = predict_estimates(group, others, types, points, settings, scaler)
         for machine, result in zip(others, results, strict=True):
             if isinstance(result, MachineEstimate):
@@ -196,14 +202,14 @@ def _estimate(
     assert measured is not None
     low, high = (side / measured for side in prediction.interval(settings.confidence))
     ratio, factors, gpus = prediction.seconds / measured, dict(base.factors), Interval(1.0, 1.0, 1.0)
-    if scaler and scaler.gpus > 1 and base.batch_size:
+    if scaler and machine.gpu_count > 1 and base.batch_size:
         seconds = _step_time(base) * ratio
         prediction, gpus = scaler.scale(prediction, base.records[0], base.batch_size, seconds or prediction.seconds)
         down = math.hypot(math.log(ratio / low), math.log(gpus.value / gpus.low))
         up = math.hypot(math.log(high / ratio), math.log(gpus.high / gpus.value))
-        ratio *= gpus.value / scaler.gpus
+        ratio *= gpus.value / machine.gpu_count
         low, high = ratio * math.exp(-down), ratio * math.exp(up)
-        factors["batch_size"] = base.batch_size * scaler.gpus
+        factors["batch_size"] = base.batch_size * int(machine.gpu_count)
     one = replace(
         base, instance_type=machine.instance_type, provider=machine.provider, basis="predicted", records=(),
         prediction=prediction, priced_in=_places(machine, group), factors=factors,
@@ -244,17 +250,21 @@ def add_scaled(
     if chosen or gpus:
         wanted = chosen or MachineFilter(provider=tuple(sorted(providers)), gpu=tuple(sorted(gpus)))
         records = GpuRecords.read([*read_profiles(history), *profiles], types)
-        for count in scale.gpus if chosen else (count for count in scale.gpus if count > 1):
-            bases, missing = _one_gpu(estimates, measured, types, count if scale.constant_batch == "global" else 1)
-            scaler = Scaler(count, records, settings.confidence, grows=scale.constant_batch == "per_gpu")
+        counts = scale.gpus if chosen else tuple(count for count in scale.gpus if count > 1)
+        constant = scale.constant_batch == "per_gpu"
+        # Machines that are predicted together share the error of their GPU, whatever their number of GPUs.
+        for some in [counts] if constant and counts else [(count,) for count in counts]:
+            bases, missing = _one_gpu(estimates, measured, types, 1 if constant else some[0])
+            scaler = Scaler(some, records, settings.confidence, grows=constant)
             found, refused = add_predicted(
                 bases, profiles, catalog, settings, chosen=wanted, history=history, scaler=scaler
             )
             added += found[len(bases) :]
             excluded += [*missing, *refused]
-            if count > MAX_GPUS and not refused:
-                reason = f"more than {MAX_GPUS} GPUs of one machine cannot be predicted; probe such a machine itself"
-                excluded.append(Excluded(f"{count} GPUs", TOO_MANY_GPUS, reason))
+        many = max(counts, default=1)
+        if many > MAX_GPUS and not any(one.reason_code == TOO_MANY_GPUS for one in excluded):
+            reason = f"more than {MAX_GPUS} GPUs of one machine cannot be predicted; probe such a machine itself"
+            excluded.append(Excluded(f"{many} GPUs", TOO_MANY_GPUS, reason))
     elif max(scale.gpus) > 1:
         reason = "no probed machine has a GPU; probe a machine with one NVIDIA GPU, such as g4dn.xlarge"
         excluded.append(Excluded(f"{max(scale.gpus)} GPUs", NO_GPU, reason))
@@ -372,14 +382,17 @@ def _findings(
             "info",
         )
     ]
-    if scaler and scaler.gpus > 1:
-        found += scaler.findings(one, ratio, base)
+    if scaler and machine.gpu_count > 1:
+        found += scaler.findings(one, machine, ratio, base)
     elif machine.gpu_count > 1:
         many = f"{machine.gpu_count:g} x {machine.gpu_model}"
         message = f"{one.title} has {many}, but its time is predicted for one GPU."
-        found.append(
-            Finding("one-gpu-predicted", message, "Pass gpus= (--gpus) if the training uses all GPUs.", "info")
-        )
+        found.append(Finding(ONE_GPU, message, "Pass gpus= (--gpus) if the training uses all GPUs.", "info"))
+    if prediction.wait_share >= NEGLIGIBLE_WAIT and prediction.seconds < prediction.probed_seconds:
+        waits = format_seconds(prediction.wait_share * prediction.probed_seconds)
+        message = f"A step on {base.title} waits {waits} for its data, and a faster GPU does not shorten this wait."
+        remedy = f"Speed up the input, or probe {machine.instance_type} to see how fast its CPU prepares the data."
+        found.append(Finding("input-floor", message, remedy, "info"))
     if short or prediction.seconds < SHORT_SECONDS:
         message = f"Steps shorter than {format_seconds(SHORT_SECONDS)} depend on the host more than on the GPU."
         remedy = f"Use a larger batch size, or probe {machine.instance_type}."

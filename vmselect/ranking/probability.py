@@ -9,14 +9,16 @@ the report page computes the same numbers.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from scipy.special import gammaincinv, ndtr, ndtri, stdtrit
 
 from vmselect.intervals import Interval
+from vmselect.prediction.scaling import SHARED_SCALING
 from vmselect.ranking.measures import MEASURES, Settings, score
 from vmselect.ranking.rows import Bools, Floats, Ints
 
@@ -215,13 +217,24 @@ def _interrupt(rows: Candidates, settings: Settings, seconds: Floats) -> Floats:
     return np.where(rows.is_spot[:, None], seconds * settings.interruptions.factor, seconds)
 
 
+class _Group(NamedTuple):
+    """Machines with the same GPU, at ``place`` in the posterior, and the error that their number of GPUs has in common.
+
+    ``scaling`` is the standard deviation of that error, relative to the scale of the posterior.
+    """
+
+    place: int
+    gpu_model: str
+    scaling: float
+
+
 @dataclass(frozen=True)
 class SharedErrors:
     """Errors that predicted machine estimates share: a posterior of step times, as loadings on standard normals.
 
-    ``loadings`` has a row per group of machines with the same GPU; each machine also has an independent error.
-    ``radius`` turns normal draws into draws of Student's t distribution, scaled so that the bounds of an interval are
-    as many standard deviations away as in a normal distribution.
+    ``loadings`` has a row per group of machines with the same number of the same GPU; each machine also has an
+    independent error. ``radius`` turns normal draws into draws of Student's t distribution, scaled so that the bounds
+    of an interval are as many standard deviations away as in a normal distribution.
     """
 
     first_stream: int
@@ -229,15 +242,22 @@ class SharedErrors:
     radius: Floats
 
     @classmethod
-    def of(cls, posterior: Posterior, number: int, confidence: float) -> SharedErrors:
-        """Shared errors of ``posterior``. ``number`` is its index in the ranking and selects its random streams."""
+    def of(cls, posterior: Posterior, groups: Sequence[_Group], number: int, confidence: float) -> SharedErrors:
+        """Shared errors of ``groups``. ``number`` is the index of ``posterior`` in the ranking and selects streams."""
         values, vectors = np.linalg.eigh(posterior.shared_covariance)
         first = SHARED_STREAM + SHARED_STREAMS * number
         uniforms = _uniforms(np.uint32((first + SHARED_STREAMS - 1) * 2 * DRAWS) + np.arange(DRAWS, dtype=np.uint32))
         square = 2.0 * gammaincinv(posterior.freedom / 2, uniforms) / posterior.freedom
         tail = 0.5 + confidence / 2
         ratio = float(ndtri(tail) / stdtrit(posterior.freedom, tail))
-        loadings = vectors * np.sqrt(np.maximum(0.0, values))
+        of_gpu = (vectors * np.sqrt(np.maximum(0.0, values)))[[one.place for one in groups]]
+        # How well a kind of GPU works together is one more error, common to all numbers of these GPUs.
+        models = {name: at for at, name in enumerate(dict.fromkeys(one.gpu_model for one in groups if one.scaling))}
+        of_number = np.zeros((len(groups), len(models)))
+        for at, one in enumerate(groups):
+            if one.scaling:
+                of_number[at, models[one.gpu_model]] = one.scaling
+        loadings = np.hstack([of_gpu, of_number])
         return cls(first, np.round(loadings, 9), np.round(ratio / np.sqrt(square), 6))
 
     def draw(self) -> Floats:
@@ -267,17 +287,28 @@ class ErrorModel:
         count = len(machine_estimates)
         source, group = np.full(count, -1, dtype=np.intp), np.zeros(count, dtype=np.intp)
         shared, own = np.zeros(count), np.ones(count)
-        posteriors: dict[int, tuple[int, Posterior]] = {}
+        posteriors: dict[int, tuple[Posterior, dict[_Group, int]]] = {}
+        numbers: dict[int, int] = {}
+        alone = np.zeros(count)
         for i, one in enumerate(machine_estimates):
-            if one.prediction is None:
+            found = one.prediction
+            if found is None:
                 continue
-            posterior, column = one.prediction.posterior, one.prediction.column
-            source[i] = posteriors.setdefault(id(posterior), (len(posteriors), posterior))[0]
-            group[i] = posterior.group[column]
-            alone = float(posterior.own_variance[column]) + one.prediction.own_variance / posterior.scale
-            whole = max(1e-300, alone + float(posterior.shared_covariance[group[i], group[i]]))
-            shared[i], own[i] = round(whole**-0.5, 9), round((alone / whole) ** 0.5, 9)
-        errors = tuple(SharedErrors.of(one, number, confidence) for number, one in posteriors.values())
+            posterior, groups = posteriors.setdefault(id(found.posterior), (found.posterior, {}))
+            source[i] = numbers.setdefault(id(posterior), len(numbers))
+            scaling = found.scaling_sd**2 / posterior.scale
+            common = round(math.sqrt(SHARED_SCALING * scaling), 9)
+            mine = _Group(int(posterior.group[found.column]), found.machine.gpu_model, common)
+            group[i] = groups.setdefault(mine, len(groups))
+            alone[i] = float(posterior.own_variance[found.column]) + (1 - SHARED_SCALING) * scaling
+        errors = tuple(
+            SharedErrors.of(one, list(groups), number, confidence)
+            for number, (one, groups) in enumerate(posteriors.values())
+        )
+        for number, error in enumerate(errors):
+            at = np.flatnonzero(source == number)
+            whole = np.maximum(1e-300, alone[at] + np.sum(error.loadings**2, axis=1)[group[at]])
+            shared[at], own[at] = np.round(whole**-0.5, 9), np.round((alone[at] / whole) ** 0.5, 9)
         return cls(errors, source, group, shared, own)
 
     def draw(self, which: Ints) -> Floats:

@@ -35,7 +35,7 @@ from vmselect.ranking.forecasts import Inputs, make_forecasts
 from vmselect.ranking.measures import LIMITED, MEASURES, Settings, read_measure
 from vmselect.ranking.next_probe import NextProbe, find_next_probe
 from vmselect.ranking.rows import Excluded, Floats, Ints, Lazy, Row
-from vmselect.ranking.scaled import describe_scaling, scaling_table
+from vmselect.ranking.scaled import describe_scaling, plain_rows, scaling_table
 from vmselect.records import Profile
 from vmselect.units import printable, printable_lines
 
@@ -435,6 +435,7 @@ class Ranking:
                     "moving_usd": float(candidates.moving_usd[i]),
                     "billing_increment_seconds": float(candidates.increment_seconds[i]),
                     "billing_minimum_seconds": float(candidates.minimum_seconds[i]),
+                    "gpus": int(candidates.gpus[i]),
                     "findings": number(self.findings_of(i)),
                 }
                 for i in (range(len(candidates)) if which is None else which)
@@ -445,6 +446,7 @@ class Ranking:
         if rows:
             plain["expected_regret"] = self.expected_regret
             plain["next_probe"] = asdict(self.next_probe) if self.next_probe else None
+            plain["scaling"] = {"verdict": self.scaling_verdict, "rows": plain_rows(self.scaling)}
             plain["rows"] = [
                 vars(row)
                 | {"candidate": int(candidate), "findings": number(row.findings), "factors": dict(row.factors)}

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from statistics import NormalDist
 from typing import TYPE_CHECKING, Any, Literal
 
+import numpy as np
 import pandas as pd
 
 from vmselect._checks import check_choice, check_count, several
@@ -26,9 +28,11 @@ if TYPE_CHECKING:
 ConstantBatch = Literal["per_gpu", "global"]
 TOO_MANY_GPUS, TOO_MANY_NODES, NO_TWO_NODES = "too_many_gpus", "too_many_nodes", "no_two_node_probe"
 COLUMNS = (
-    "gpu_model", "gpus", "nodes", "instance_type", "provider", "region", "market", "batch_size", "basis", "seconds",
-    "seconds_low", "seconds_high", "cost_usd", "speed_up", "efficiency",
+    "rank", "gpu_model", "gpus", "nodes", "instance_type", "provider", "region", "market", "batch_size", "basis",
+    "seconds", "seconds_low", "seconds_high", "cost_usd", "cost_low", "cost_high", "speed_up", "efficiency",
 )  # fmt: skip
+SHOWN = 3
+"""Number of GPU models that are described in a sentence."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,13 +67,17 @@ def size_per_gpu(profile: Profile, types: MachineTypes) -> float:
 
 @dataclass(frozen=True)
 class Scaler:
-    """Turns the prediction for one GPU of a machine into a prediction for ``gpus`` GPUs."""
+    """Turns the prediction for one GPU of a machine into one for all its GPUs; ``gpus`` are the wanted numbers."""
 
-    gpus: int
+    gpus: tuple[int, ...]
     records: GpuRecords
     confidence: float
     grows: bool = True
     """Whether the batch size grows with the number of GPUs."""
+
+    @cached_property
+    def _scaling(self) -> Scaling:
+        return Scaling(self.records.works)
 
     def refuse(self, machine: Machine) -> Refusal | None:
         """Refusal if ``machine`` has more GPUs than can be predicted; else None."""
@@ -81,22 +89,25 @@ class Scaler:
     def scale(
         self, prediction: Prediction, profile: Profile, size: float, seconds: float
     ) -> tuple[Prediction, Interval[float]]:
-        """``prediction`` with the uncertainty of scaling added, and step time on ``gpus`` GPUs relative to one GPU.
+        """``prediction`` with the uncertainty of scaling added, and step time on all GPUs relative to one GPU.
 
         ``seconds`` is the step time on one GPU at the batch size ``size``.
         """
         work = self.records.find(profile, prediction.machine.gpu_model, size, seconds)
-        ratio = Scaling(self.records.works).predict(work, self.gpus, confidence=self.confidence)
+        gpus = int(prediction.machine.gpu_count)
+        ratio = self._scaling.predict(work, gpus, confidence=self.confidence)
         sd = math.log(ratio.high / ratio.low) / 2 / NormalDist().inv_cdf(0.5 + self.confidence / 2)
-        return replace(prediction, gpus=self.gpus, own_variance=sd**2), ratio
+        return replace(prediction, gpus=gpus, scaling_sd=sd), ratio
 
-    def findings(self, one: MachineEstimate, ratio: Interval[float], base: MachineEstimate) -> list[Finding]:
+    def findings(
+        self, one: MachineEstimate, machine: Machine, ratio: Interval[float], base: MachineEstimate
+    ) -> list[Finding]:
         """Findings with the assumed efficiency and, if the batch size grows, the assumed number of epochs."""
         low, high = (format_chance(min(1.0, 1 / side)) for side in (ratio.high, ratio.low))
         found = [
             Finding(
                 "gpus-predicted",
-                f"{one.title} is predicted to train on {self.gpus} GPUs with an efficiency of "
+                f"{one.title} is predicted to train on {machine.gpu_count:g} GPUs with an efficiency of "
                 f"{format_chance(min(1.0, 1 / ratio.value))} ({low} to {high}).",
                 f"Probe {one.instance_type}, or a machine with two such GPUs, to narrow this interval.",
                 "info",
@@ -139,51 +150,64 @@ def scaling_table(ranking: Ranking) -> pd.DataFrame:
 
     ``speed_up`` and ``efficiency`` are relative to the fastest row with one GPU of the same model.
     """
-    column = ranking.deciding_column
-    rows: dict[tuple[str, int], list[dict[str, Any]]] = {}
-    for candidate in ranking.assessment.order[column]:
-        one, row = ranking.candidates.of(int(candidate)), ranking.row(int(candidate), column)
-        used = one.gpus_used if one.gpus_used is not None else row.gpu_count
-        if not row.gpu_model or not used or used != int(used) or used != row.gpu_count:
-            continue
-        if any(finding.code == "one-gpu-predicted" for finding in one.findings):
-            continue
-        total = int(used) * one.nodes
-        known = {name: getattr(row, name) for name in COLUMNS if hasattr(row, name)}
-        rows.setdefault((row.gpu_model, total), []).append({**known, "gpus": total, "nodes": one.nodes})
+    column, candidates = ranking.deciding_column, ranking.candidates
+    order = ranking.assessment.order[column]
+    order = order[candidates.gpus[order] > 0]
+    models = candidates.offers["gpu_model"].astype("category").cat
+    model, gpus = models.codes.to_numpy()[candidates.offer[order]].astype(np.int64), candidates.gpus[order]
+    group = model * (int(gpus.max(initial=0)) + 1) + gpus
+    chosen: set[int] = set()
+    for name in ("cost", "time"):
+        value = ranking.assessment.measures[name].value[order, column]
+        sorted_by = np.lexsort((np.arange(len(order)), value, group))  # equal values: the better rank first
+        chosen.update(order[sorted_by[np.unique(group[sorted_by], return_index=True)[1]]].tolist())
+    rows = [(ranking.row(which, column), candidates.of(which), int(candidates.gpus[which])) for which in chosen]
+    alone: dict[str | None, float] = {}
+    for row, _, total in rows:
+        if total == 1:
+            alone[row.gpu_model] = min(row.seconds, alone.get(row.gpu_model, math.inf))
     found = []
-    for (gpu, total), mine in sorted(rows.items()):
-        alone = min((row["seconds"] for row in rows.get((gpu, 1), ())), default=math.nan)
-        chosen = {
-            id(row): row for row in (min(mine, key=lambda r: r["cost_usd"]), min(mine, key=lambda r: r["seconds"]))
-        }
-        for values in chosen.values():
-            speed_up = alone / values["seconds"]
-            found.append({**values, "speed_up": speed_up, "efficiency": speed_up / total})
+    for row, one, total in sorted(rows, key=lambda each: (str(each[0].gpu_model), each[2], each[0].rank)):
+        speed_up = alone.get(row.gpu_model, math.nan) / row.seconds
+        own = {"gpus": total, "nodes": one.nodes, "speed_up": speed_up, "efficiency": speed_up / total}
+        found.append({name: own[name] if name in own else getattr(row, name) for name in COLUMNS})
     return pd.DataFrame(found, columns=list(COLUMNS))
 
 
+def plain_rows(table: pd.DataFrame) -> list[dict[str, Any]]:
+    """The rows of a table as plain values for JSON; an unknown number is None."""
+    rows = table.astype(object).where(table.notna(), None).to_dict("records")
+    return [{str(name): value for name, value in row.items()} for row in rows]
+
+
 def describe_scaling(table: pd.DataFrame) -> str:
-    """A sentence per GPU model: the numbers of GPUs with the shortest time and with the lowest cost."""
+    """Sentences on each GPU model: the number of GPUs that is fastest, and the number that costs least.
+
+    Of more than :data:`SHOWN` models, those with the best rank are described. ``scaling.js`` of the page writes the
+    same text.
+    """
     by_gpu: dict[str, list[dict[Any, Any]]] = {}
-    for row in table.to_dict("records"):
+    for row in table.sort_values("rank", kind="stable").to_dict("records"):
         by_gpu.setdefault(row["gpu_model"], []).append(row)
-    said = []
-    for gpu, rows in by_gpu.items():
-        counts = {row["gpus"] for row in rows}
-        if len(counts) < 2:
-            continue
-        fastest, cheapest = (min(rows, key=lambda row: row[name]) for name in ("seconds", "cost_usd"))
-        speed = ""
-        if fastest["gpus"] > 1 and not math.isnan(fastest["speed_up"]):
-            efficiency = format_chance(min(1.0, fastest["efficiency"]))
-            speed = f" ({fastest['speed_up']:.2g} times as fast as one, efficiency {efficiency})"
-        limit = "" if fastest["gpus"] == max(counts) else "; more make it slower"
-        said.append(
-            f"{gpu}: the training is fastest on {_count(fastest['gpus'])}{speed}{limit}, and costs least on "
-            f"{_count(cheapest['gpus'])}."
-        )
-    return " ".join(said)
+    compared = {gpu: rows for gpu, rows in by_gpu.items() if len({row["gpus"] for row in rows}) > 1}
+    texts = [_describe_gpu(gpu, rows) for gpu, rows in list(compared.items())[:SHOWN]]
+    if more := len(compared) - len(texts):
+        texts.append(f"{more} more GPU model{'s were' if more > 1 else ' was'} ranked with several numbers of GPUs.")
+    return " ".join(texts)
+
+
+def _describe_gpu(gpu: str, rows: Sequence[Mapping[Any, Any]]) -> str:
+    fastest, cheapest = (min(rows, key=lambda row: (row[name], row["gpus"])) for name in ("seconds", "cost_usd"))
+    same = fastest["gpus"] == cheapest["gpus"]
+    speed = ""
+    if fastest["gpus"] > 1 and not math.isnan(fastest["speed_up"]):
+        efficiency = format_chance(min(1.0, fastest["efficiency"]))
+        speed = f" ({fastest['speed_up']:.2g} times as fast as on 1 GPU, efficiency {efficiency})"
+    most = max(row["gpus"] for row in rows)
+    limit = ", the largest number ranked" if fastest["gpus"] == most else "; more GPUs make it slower"
+    least = "" if same else f" It costs least on {_count(cheapest['gpus'])}."
+    both = " and costs least" if same else ""
+    return f"{gpu}: the training is fastest{both} on {_count(fastest['gpus'])}{speed}{limit}.{least}"
 
 
 def _count(gpus: int) -> str:

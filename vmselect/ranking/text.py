@@ -95,6 +95,7 @@ def marks(row: Row) -> str:
 def remarks(ranking: Ranking, rows: Sequence[Row]) -> list[str]:
     """Lines below a table of ``rows``: excluded candidates with reasons, and findings."""
     lines = [f"Next: {ranking.next_probe}"] if ranking.next_probe else []
+    lines += [ranking.scaling_verdict] if ranking.scaling_verdict else []
     if ranking.deciding_excluded:
         lines.append(f"Excluded: {_describe_reasons(ranking)}; see ranking.excluded.")
         lines += [f"  {excluded}" for excluded in ranking.deciding_excluded[:SHOWN]]

@@ -11,7 +11,7 @@ from vmselect.comparison.comparison import format_percent, format_value, group_r
 from vmselect.comparison.significance import format_p
 from vmselect.ranking.text import remarks
 from vmselect.report.chart_style import deciding_rows
-from vmselect.units import format_chance, format_seconds
+from vmselect.units import format_chance, format_seconds, format_usd
 
 if TYPE_CHECKING:
     from vmselect.comparison import Comparison, Effects, Scaling, Scores
@@ -31,7 +31,8 @@ def to_html(ranking: Ranking, *, most: int = MAX_CANDIDATES) -> str:
         return _sentence(ranking.verdict)
     table = _table([_row(label, row) for label, row in deciding_rows(ranking, most=most)], "Ranking")
     shown = f"<p>Shown: the best {most} of {total:,} candidates.</p>" if total > most else ""
-    return _sentence(ranking.verdict) + table + shown + _list(remarks(ranking, ranking.deciding_rows[:most]))
+    gpus = _section("Number of GPUs", _table(gpu_rows(ranking), "Number of GPUs")) if ranking.scaling_verdict else ""
+    return _sentence(ranking.verdict) + table + shown + gpus + _list(remarks(ranking, ranking.deciding_rows[:most]))
 
 
 def _row(label: str, row: Row) -> dict[str, Any]:
@@ -54,6 +55,29 @@ def _row(label: str, row: Row) -> dict[str, Any]:
         "Best": format_chance(row.chance),
         "": ", ".join(remark for remark, applies in remarks.items() if applies),
     }
+
+
+def gpu_rows(ranking: Ranking) -> list[dict[str, Any]]:
+    """Table rows, one per GPU model and number of GPUs: the fastest and the cheapest, speed-up and efficiency."""
+    groups: dict[tuple[str, int], list[dict[Any, Any]]] = {}
+    for row in ranking.scaling.to_dict("records"):
+        groups.setdefault((row["gpu_model"], row["gpus"]), []).append(row)
+    rows = []
+    for (gpu, gpus), some in groups.items():
+        fastest, cheapest = (min(some, key=lambda row: row[name]) for name in ("seconds", "cost_usd"))
+        known = not math.isnan(fastest["speed_up"])
+        rows.append(
+            {
+                "GPU": gpu,
+                "GPUs": gpus,
+                "Shortest time": f"{format_seconds(fastest['seconds'])} ({fastest['instance_type']})",
+                "Lowest cost": f"{format_usd(cheapest['cost_usd'])} ({cheapest['instance_type']})",
+                "Speed-up": f"{fastest['speed_up']:.2f}" if known else "",
+                "Efficiency": format_chance(min(1.0, fastest["efficiency"])) if known else "",
+                "": "never probed" if fastest["basis"] == "predicted" else "",
+            }
+        )
+    return rows
 
 
 def effect_rows(effects: Effects) -> list[dict[str, Any]]:

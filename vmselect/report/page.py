@@ -26,8 +26,9 @@ if TYPE_CHECKING:
     from vmselect.ranking import Ranking
 
 SCRIPTS = (
-    "numbers", "probability", "model", "limits", "next_probe", "verdict_text", "elements", "axes", "ranking_charts",
-    "verdict", "controls", "table", "sections", "batch_sizes", "training_charts", "report", "tools", "app",
+    "numbers", "probability", "model", "limits", "next_probe", "scaling", "verdict_text", "elements", "axes",
+    "ranking_charts", "verdict", "controls", "table", "sections", "gpu_counts", "batch_sizes", "training_charts",
+    "report", "tools", "app",
 )  # fmt: skip
 """The scripts of the report page, in the order in which they are concatenated."""
 

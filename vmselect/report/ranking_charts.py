@@ -42,7 +42,7 @@ MAX_POINTS = 400
 MAX_LABELS = 12
 MAX_EPOCH_LINES = MAX_BATCH_LINES = len(SERIES)
 MAX_BARS = 12
-TIME_TITLE, COST_TITLE = "Hours of training", "Cost in USD"
+TIME_TITLE, COST_TITLE, EFFICIENCY_TITLE = "Hours of training", "Cost in USD", "Efficiency"
 PROBED, NEVER_PROBED = "probed", "never probed"
 SIDES = (("left", 7, -10), ("left", 7, 11), ("left", 9, 0), ("right", -9, 0), ("right", -7, -10), ("right", -7, 11))
 """Possible positions of a label relative to its point: alignment and offset in pixels, best first."""
@@ -382,29 +382,52 @@ def _color(data: pd.DataFrame, **options: Any) -> Any:
 
 
 def gpus_points(ranking: Ranking) -> pd.DataFrame:
-    """A row per GPU model, total number of GPUs and measure (time or cost) with its lowest ``value``."""
-    if ranking.scaling.empty:
+    """A row per GPU model (``machine``), total number of GPUs and measure.
+
+    ``value`` is the shortest time in hours, the lowest cost in USD, or the efficiency of the fastest row, which is
+    missing without a row with one GPU. ``low`` and ``high`` are the interval of time and cost.
+    """
+    table = ranking.scaling
+    if table.empty:
         raise RankingError("The ranking has no machine that trains on all of its GPUs. Rank GPU machines with gpus=.")
-    lowest = ranking.scaling.groupby(["gpu_model", "gpus"], as_index=False)[["seconds", "cost_usd"]].min()
-    lowest["seconds"] /= SECONDS_PER_HOUR
-    named = lowest.rename(columns={"gpu_model": "machine", "seconds": TIME_TITLE, "cost_usd": COST_TITLE})
-    return named.melt(["machine", "gpus"], var_name="measure")
+    table = table.assign(basis=np.where(table["basis"] == "predicted", NEVER_PROBED, PROBED))
+    groups = table.groupby(["gpu_model", "gpus"])
+    fastest, cheapest = (table.loc[groups[name].idxmin()] for name in ("seconds", "cost_usd"))
+    points = []
+    for title, rows, names, unit in (
+        (TIME_TITLE, fastest, ["seconds", "seconds_low", "seconds_high"], SECONDS_PER_HOUR),
+        (COST_TITLE, cheapest, ["cost_usd", "cost_low", "cost_high"], 1.0),
+        (EFFICIENCY_TITLE, fastest, ["efficiency", "efficiency", "efficiency"], 1.0),
+    ):
+        values = (rows[names] / unit).set_axis(["value", "low", "high"], axis=1)
+        points.append(values.assign(machine=rows["gpu_model"], gpus=rows["gpus"], measure=title, basis=rows["basis"]))
+    return pd.concat(points, ignore_index=True)
 
 
 def gpus_chart(ranking: Ranking) -> Any:
-    """Draw the lowest time and the lowest cost against the number of GPUs; rings mark the best number of GPUs."""
+    """Draw the shortest time, the lowest cost and the efficiency against the number of GPUs.
+
+    Rings mark the number of GPUs with the shortest time and the lowest cost of each GPU model.
+    """
     alt = altair()
     data = gpus_points(ranking)
     x = alt.X("gpus:Q", title="GPUs", axis=alt.Axis(values=sorted(set(data["gpus"]))))
     panels = []
-    for title in (TIME_TITLE, COST_TITLE):
-        mine = data[data["measure"] == title]
-        best = mine.loc[mine.groupby("machine")["value"].idxmin()]
+    for title, mine in data.dropna(subset=["value"]).groupby("measure", sort=False):
         y = alt.Y("value:Q", title=title, scale=alt.Scale(zero=True))
-        line = alt.Chart(mine).mark_line(point=True).encode(x=x, y=y, color=_color(data), tooltip=list(mine.columns))
-        ring = alt.Chart(best).mark_point(size=160, opacity=1, color="#1b1f24", filled=False).encode(x=x, y=y)
-        panels.append(alt.layer(line, ring).properties(width=WIDTH // 2, height=HEIGHT))
-    title = "Time and cost against the number of GPUs; rings mark the lowest"
+        color = _color(data)
+        layers = [
+            alt.Chart(mine).mark_line().encode(x=x, y=y, color=color),
+            *_marks(mine, size=50, tooltip=["machine:N", "gpus:Q", "value:Q", "basis:N"], x=x, y=y, color=color),
+        ]
+        if title != EFFICIENCY_TITLE:
+            ends = alt.Y("low:Q", title=title)
+            best = mine.loc[mine.groupby("machine")["value"].idxmin()]
+            ring = alt.Chart(best).mark_point(size=200, opacity=1, color="#1b1f24", filled=False)
+            layers.append(alt.Chart(mine).mark_rule(opacity=0.5).encode(x=x, y=ends, y2="high:Q", color=color))
+            layers.append(ring.encode(x=x, y=y))
+        panels.append(alt.layer(*layers).properties(width=WIDTH // 3, height=HEIGHT))
+    title = "Time, cost and efficiency against the number of GPUs; rings mark the lowest"
     return styled(alt.hconcat(*panels).properties(title=title))
 
 

@@ -112,6 +112,33 @@ def test_draws_of_machines_with_one_gpu_are_joint() -> None:
     assert ((first > 1) == (second > 1)).mean() > 0.9 > ((first > 1) == (third > 1)).mean()
 
 
+def test_a_faster_gpu_does_not_shorten_the_wait_for_data() -> None:
+    h100 = TYPES.find("p5.48xlarge", None)
+    (free,) = Predictor([probe(profile())], TYPES).predict([h100])
+    (tiny,) = Predictor([probe(profile(wait=0.01))], TYPES).predict([h100])
+    (some,) = Predictor([probe(profile(wait=0.05))], TYPES).predict([h100])
+    (much,) = Predictor([probe(profile(wait=0.25))], TYPES).predict([h100])
+    for one in (free, tiny, some, much):
+        assert isinstance(one, Prediction)
+    assert tiny.seconds == free.seconds
+    assert free.seconds < some.seconds < much.seconds
+    # Only the rest of a step of 0.2 s gets faster.
+    assert much.seconds == pytest.approx(0.25 * 0.2 + 0.75 * free.seconds)
+    assert much.interval(0.9)[0] >= 0.25 * 0.2
+    assert much.interval(0.9)[1] >= 0.2  # input that is prepared in parallel may limit the steps already
+    assert some.interval(0.9)[1] == pytest.approx(0.05 * 0.2 + 0.95 * free.interval(0.9)[1])
+    draws = much.factors(500) * much.seconds
+    assert draws.min() >= 0.25 * 0.2
+
+
+def test_a_slower_gpu_hides_the_wait_for_data() -> None:
+    k80 = TYPES.find("p2.xlarge", None) or Machine("p2.xlarge", "aws", "K80", 1)
+    (free,), (waits,) = (Predictor([probe(one)], TYPES).predict([k80]) for one in (profile(), profile(wait=0.25)))
+    assert isinstance(free, Prediction)
+    assert isinstance(waits, Prediction)
+    assert waits.seconds == free.seconds > 0.2
+
+
 @pytest.mark.parametrize(
     ("filters", "kept", "dropped"),
     [({"gpu": ["t4"]}, "g4dn.xlarge", "g5.xlarge"), ({"gpu_memory_gib": 20}, "g5.xlarge", "g4dn.xlarge"),

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import json
+import math
 from types import SimpleNamespace
 
+import numpy as np
+import pandas as pd
 import pytest
 
 import vmselect as vs
 from tests.support.profiles import make_profile
 from vmselect.errors import ArgumentError, RankingError
+from vmselect.ranking.next_probe import probe_seconds, rank_probes
+from vmselect.ranking.probability import ErrorModel
+from vmselect.ranking.scaled import describe_scaling
 from vmselect.report.ranking_charts import gpus_points
 
 CATALOG = vs.Catalog.embedded("2026-08-22")
@@ -28,7 +34,7 @@ def two_gpus(seconds=0.22, *, size=128, **given) -> vs.Profile:
 
 
 def rank(profiles, **given):
-    return vs.rank(profiles, epochs=20, catalog=CATALOG, **given)
+    return vs.rank(profiles, **({"epochs": 20, "catalog": CATALOG} | given))
 
 
 def predicted(ranking) -> dict:
@@ -147,14 +153,108 @@ def test_efficiency_and_where_more_gpus_stop_paying_off() -> None:
     assert ranking.scaling_verdict.startswith("T4: ")
     points = gpus_points(ranking)
     assert sorted(set(points["gpus"])) == [1, 4, 8]
-    assert len(points) == 6
-    assert len(ranking.chart("gpus").to_dict()["hconcat"]) == 2
+    assert len(points) == 9  # time, cost and efficiency
+    assert len(ranking.chart("gpus").to_dict()["hconcat"]) == 3
     with pytest.raises(RankingError):
         rank([make_profile("c5.xlarge", 0.3)]).chart("gpus")
     slow = rank([profile(seconds=0.1), two_gpus(1.2)], gpus=[4, 8])
     fastest = slow.scaling.loc[slow.scaling["seconds"].idxmin()]
     assert fastest["gpus"] == 1
     assert rank([profile()]).scaling_verdict == ""
+
+
+def test_the_number_of_gpus_is_in_the_text_the_json_and_the_notebook() -> None:
+    ranking = rank([profile(), two_gpus()], gpus=[1, 2, 4, 8])
+    payload = ranking.payload()
+    scaling = payload["scaling"]
+    assert scaling["verdict"] == ranking.scaling_verdict
+    assert scaling["verdict"] in str(ranking)
+    assert [row["gpus"] for row in scaling["rows"]] == list(ranking.scaling["gpus"])
+    json.dumps(payload, allow_nan=False)
+    by_type = {one["instance_type"]: one["gpus"] for one in payload["candidates"]}
+    assert (by_type["g4dn.xlarge"], by_type["g4dn.metal"]) == (1, 8)
+    assert by_type["g4dn.12xlarge"] in (0, 4)  # 0 for the probe on two of its four GPUs
+    html = ranking._repr_html_()
+    assert "Number of GPUs" in html
+    assert "g4dn.metal" in html
+    alone = rank([profile()])
+    assert alone.payload()["scaling"]["verdict"] == ""
+    assert "Number of GPUs" not in alone._repr_html_()
+
+
+def test_where_more_gpus_stop_paying_off() -> None:
+    table = rank([profile(), two_gpus()], gpus=[1, 2, 4, 8]).scaling
+    for seconds, cost, found in (
+        (
+            [8.0, 5.0, 9.0],
+            [1.0, 2.0, 3.0],
+            ("fastest on 4 GPUs (1.6 times", "make it slower.", "costs least on 1 GPU."),
+        ),
+        ([8.0, 5.0, 3.0], [3.0, 2.0, 1.0], ("fastest and costs least on 8 GPUs", "the largest number ranked")),
+        ([3.0, 5.0, 8.0], [1.0, 2.0, 3.0], ("fastest and costs least on 1 GPU; more GPUs make it slower.",)),
+    ):
+        changed = table.drop_duplicates("gpus").assign(seconds=seconds, cost_usd=cost)
+        changed["speed_up"] = seconds[0] / changed["seconds"]
+        changed["efficiency"] = changed["speed_up"] / changed["gpus"]
+        text = describe_scaling(changed)
+        assert all(part in text for part in found)
+        many = pd.concat([changed.assign(gpu_model=name, rank=at) for at, name in enumerate("ABCDE")])
+        assert describe_scaling(many).endswith("2 more GPU models were ranked with several numbers of GPUs.")
+        unknown = changed[changed["gpus"] > 1].assign(speed_up=math.nan, efficiency=math.nan)
+        assert "efficiency" not in describe_scaling(unknown)
+
+
+def test_numbers_of_gpus_of_one_kind_share_its_errors() -> None:
+    """A machine with four GPUs of a kind that was never probed informs about eight of them, and about one."""
+    names = ["g5.xlarge", "g5.12xlarge", "g5.48xlarge", "g6.xlarge"]
+    ranking = rank([profile()], machines=names, gpus=[1, 4, 8])
+    estimates = ranking.candidates.machine_estimates
+    place = {one.instance_type: at for at, one in enumerate(estimates)}
+    correlation = ErrorModel.of(estimates, 0.9).correlation()
+    one, four, eight, other = (place[name] for name in names)
+    assert correlation[four, eight] > correlation[one, eight] > correlation[other, eight]
+    assert correlation[four, eight] > 0.7
+    assert np.diag(correlation) == pytest.approx(np.ones(len(estimates)))
+    drawn = ErrorModel.of(estimates, 0.9).draw(np.array([four, eight]))
+    assert np.corrcoef(drawn)[0, 1] > 0.7
+
+
+def test_the_next_probe_may_be_of_several_gpus() -> None:
+    names = ["g5.12xlarge", "g5.48xlarge"]
+    ranking = rank([profile()], machines=names, gpus=[4, 8], epochs=5000)
+    probe = ranking.next_probe
+    assert probe is not None
+    row = next(row for row in ranking.deciding_rows if row.instance_type == probe.instance_type)
+    assert row.basis == "predicted"
+    assert (probe.gpus, probe.batch_size, probe.nodes) == (row.gpu_count, row.batch_size, 1)
+    assert f"with {probe.gpus} GPUs at batch size {probe.batch_size}" in str(probe)
+    assert probe.probe_usd == pytest.approx(row.usd_per_hour * probe_seconds(ranking) / 3600)
+    assert ranking.payload()["next_probe"]["gpus"] == probe.gpus
+
+
+def test_the_next_probe_may_be_of_several_nodes() -> None:
+    both = [profile(seconds=0.5), profile(seconds=0.55, size=128, nodes=2)]
+    ranking = rank(both, nodes=[3, 4], epochs=5000)
+    found = {ranking.row(one.candidate, 0).factors["nodes"]: one for one in rank_probes(ranking)}
+    assert found.keys() == {3, 4}
+    assert all(one.gain >= 0 and one.cost_usd > 0 for one in found.values())
+    assert found[4].cost_usd / found[3].cost_usd == pytest.approx(4 / 3)
+    probe = ranking.next_probe
+    assert probe is not None
+    assert (probe.nodes, probe.gpus) in {(3, 3), (4, 4)}
+    assert str(probe).startswith(f"Probe {probe.nodes} x g4dn.xlarge with {probe.gpus} GPUs")
+
+
+def test_every_refusal_of_several_gpus_names_the_probe_that_would_help() -> None:
+    """The named probe, once made, removes the refusal."""
+    refused = rank([profile("g4dn.12xlarge", 0.3, size=256, gpus=4)], gpus=8)
+    assert {one.reason_code for one in refused.excluded} == {"several_gpus"} or not predicted(refused)
+    alone = rank([profile()], nodes=[3])
+    (reason,) = (one.reason for one in alone.excluded if one.reason_code == "no_two_node_probe")
+    assert "probe 2 x g4dn.xlarge" in reason
+    helped = rank([profile(), profile(seconds=0.3, size=128, nodes=2)], nodes=[3])
+    assert not [one for one in helped.excluded if one.reason_code == "no_two_node_probe"]
+    assert predicted(helped)
 
 
 def test_arguments() -> None:

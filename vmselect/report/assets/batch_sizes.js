@@ -32,10 +32,12 @@ SECTIONS.splice(1, 0, {
         low: size[`${field}_low`] ?? size[field],
         high: size[`${field}_high`] ?? size[field],
       })) }];
-      showBatches(panels[0], "Training time", "seconds", lines(TIME.fields));
-      showBatches(panels[1], "Cost", "usd", lines(COST.fields));
-      showBatches(panels[2], "Epochs until convergence", "count", known("epochs"));
-      showBatches(panels[3], `Final ${study.monitor}`, "count", known("metric"), study.demands[study.monitor]);
+      const by = { axis: "Batch size", at: (size) => `at batch ${formatCount(size)}` };
+      showCounts(panels[0], { caption: "Training time", unit: "seconds", lines: lines(TIME.fields), ...by });
+      showCounts(panels[1], { caption: "Cost", unit: "usd", lines: lines(COST.fields), ...by });
+      showCounts(panels[2], { caption: "Epochs until convergence", unit: "count", lines: known("epochs"), ...by });
+      const required = study.demands[study.monitor];
+      showCounts(panels[3], { caption: `Final ${study.monitor}`, unit: "count", lines: known("metric"), required, ...by });
     };
   },
 });
@@ -58,57 +60,6 @@ function batchSeries(rows) {
   }
   const ascending = (a, b) => a.candidate.batch_size - b.candidate.batch_size;
   return [...series].map(([instance_type, sizes]) => ({ instance_type, rows: [...sizes.values()].sort(ascending) }));
-}
-
-function showBatches({ title, chart, box }, caption, unit, lines, required) {
-  title.textContent = caption;
-  const points = lines.flatMap((line) => line.points);
-  box.hidden = points.length === 0;
-  const format = { seconds: formatSeconds, usd: formatUsd, count: (value) => significant(value, 4) }[unit];
-  for (const { name: machine, points: some } of lines) {
-    for (const point of some) {
-      const value = `${format(point.y)} at batch ${formatCount(point.x)}`;
-      const basis = point.predicted ? "never probed" : "";
-      point.text = () => [machine || caption, value, formatRange(point.low, point.high, format), basis].filter(Boolean);
-    }
-  }
-  if (points.length) drawBatches(chart, { caption, unit, lines, points, required });
-}
-
-/** Draw values against the batch size with intervals, a line per machine. */
-function drawBatches(host, { caption, unit, lines, points, required }) {
-  const named = lines.some((line) => line.name);
-  const narrow = host.clientWidth < 480;
-  const right = !named ? 24 : narrow ? 108 : 136;
-  const frame = makeFrame(host, {
-    height: 300,
-    label: `${caption} against batch size`,
-    margin: { left: 60, right, top: 20, bottom: 46 },
-  });
-  const { svg, box } = frame;
-  const sizes = [...new Set(points.map((point) => point.x))].sort((a, b) => a - b);
-  const ends = sizes.length > 1 ? [sizes[0], sizes.at(-1)] : [sizes[0] / 2, sizes[0] * 2];
-  const x = { scale: logScale(ends, [box.left + 12, box.right - 12]), ticks: thinned(sizes, narrow ? 4 : 7), unit: "count" };
-  const values = points.flatMap((point) => [point.low, point.high]).concat(required ?? []);
-  // The values of a metric are close together, so that an axis from zero would hide their differences.
-  const flat = unit === "count" && Math.min(...values) > 0.5 * Math.max(...values);
-  const from = flat ? 0.98 * Math.min(...values) : 0;
-  const y = makeAxis(values, [box.bottom, box.top], { unit, logBeyond: named ? 20 : Infinity, from });
-  drawBottomAxis(frame, x, "Batch size");
-  drawLeftAxis(frame, y, "");
-  if (required !== undefined) {
-    const at = y.scale(required);
-    svg.append(
-      s("line", { x1: box.left, x2: box.right, y1: at, y2: at, class: "limit" }),
-      s("text", { x: box.right, y: at - 6, "text-anchor": "end", class: "label" }, "required"),
-    );
-  }
-  drawNamedLines(frame, x, y, lines, { most: narrow ? 14 : 18 });
-}
-
-function thinned(values, most) {
-  const stride = Math.ceil(values.length / most);
-  return values.filter((_, i) => i % stride === 0);
 }
 
 /** A table of epochs, metric and their source for each batch size. */

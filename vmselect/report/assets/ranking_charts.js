@@ -241,3 +241,58 @@ function drawSteps(host, steps) {
     svg.append(tooltip.attach(mark, () => [formatSeconds(seconds), `step ${formatCount(position)}, ${label}`]));
   });
 }
+
+/**
+ * Show values against a whole number, such as the batch size, in a panel: a line {name, slot, points} per machine. A point is
+ * {x, y, low?, high?, predicted?, note?}. `at` describes x in the tooltip, and `axis` is its title; `required` is the least value.
+ */
+function showCounts({ title, chart, box }, { caption, unit, lines, axis, at, required }) {
+  title.textContent = caption;
+  const points = lines.flatMap((line) => line.points);
+  box.hidden = points.length === 0;
+  const format = { seconds: formatSeconds, usd: formatUsd, share: formatShare, count: (value) => significant(value, 4) }[unit];
+  for (const { name: line, points: some } of lines) {
+    for (const point of some) {
+      const value = `${format(point.y)} ${at(point.x)}`;
+      const range = point.low === undefined ? "" : formatRange(point.low, point.high, format);
+      const basis = point.predicted ? "never probed" : "";
+      point.text = () => [line || caption, value, range, point.note, basis].filter(Boolean);
+    }
+  }
+  if (points.length) drawCounts(chart, { caption, unit, lines, points, axis, required });
+}
+
+function drawCounts(host, { caption, unit, lines, points, axis, required }) {
+  const named = lines.some((line) => line.name);
+  const narrow = host.clientWidth < 480;
+  const right = !named ? 24 : narrow ? 108 : 136;
+  const frame = makeFrame(host, {
+    height: 300,
+    label: `${caption} against ${axis === "GPUs" ? "the number of GPUs" : axis.toLowerCase()}`,
+    margin: { left: 60, right, top: 20, bottom: 46 },
+  });
+  const { svg, box } = frame;
+  const counts = [...new Set(points.map((point) => point.x))].sort((a, b) => a - b);
+  const ends = counts.length > 1 ? [counts[0], counts.at(-1)] : [counts[0] / 2, counts[0] * 2];
+  const x = { scale: logScale(ends, [box.left + 12, box.right - 12]), ticks: thinned(counts, narrow ? 4 : 7), unit: "count" };
+  const values = points.flatMap((point) => [point.low ?? point.y, point.high ?? point.y]).concat(required ?? []);
+  // The values of a metric are close together, so that an axis from zero would hide their differences.
+  const flat = unit === "count" && Math.min(...values) > 0.5 * Math.max(...values);
+  const from = flat ? 0.98 * Math.min(...values) : 0;
+  const y = makeAxis(values, [box.bottom, box.top], { unit, logBeyond: named ? 20 : Infinity, from });
+  drawBottomAxis(frame, x, axis);
+  drawLeftAxis(frame, y, "");
+  if (required !== undefined) {
+    const level = y.scale(required);
+    svg.append(
+      s("line", { x1: box.left, x2: box.right, y1: level, y2: level, class: "limit" }),
+      s("text", { x: box.right, y: level - 6, "text-anchor": "end", class: "label" }, "required"),
+    );
+  }
+  drawNamedLines(frame, x, y, lines, { most: narrow ? 14 : 18 });
+}
+
+function thinned(values, most) {
+  const stride = Math.ceil(values.length / most);
+  return values.filter((_, i) => i % stride === 0);
+}

@@ -71,6 +71,7 @@ function cards(view) {
     card("Fastest", fastest, `${formatSeconds(fastest.seconds)} and ${formatUsd(fastest.cost_usd)}`),
     card("Most expensive", mostExpensive, `${formatUsd(mostExpensive.cost_usd)}, ${times} the lowest cost`),
     probe ? card("Probe next", probe.row,
-      `${formatUsd(probe.cost)} for the probe, saves ${formatUsd(probe.saving)} of this training on average`) : null,
+      `${probe.row.candidate.gpus > 1 ? `with ${formatCount(probe.row.candidate.gpus)} GPUs: ` : ""}${formatUsd(probe.cost)} for the probe, ` +
+      `saves ${formatUsd(probe.saving)} of this training on average`) : null,
   );
 }
