@@ -181,7 +181,7 @@ def format_change(ratio: Interval[float]) -> str:
 
 
 def escape_markdown(text: str) -> str:
-    """``text`` without any meaning for Markdown, HTML or mentions of users."""
+    """``text`` escaped so that it has no meaning in Markdown or HTML and mentions no user."""
     return "".join(char if char.isalnum() or char in " ,.;:%$/=" else f"&#{ord(char)};" for char in printable(text))
 
 
@@ -240,7 +240,7 @@ def _total(model: RuntimeModel, epochs: int) -> Interval[float]:
 
 
 def _step(model: RuntimeModel, profile: Profile) -> Interval[float] | None:
-    """Mean time of a steady step, with the interval of the epoch time of a long training; None without steps."""
+    """Mean seconds of a steady step; None if unknown. Its relative interval is that of the epochs of a long training."""
     steps = Workload.of(profile).steps_per_epoch
     per_epoch = model.terms.get("steady_iterations", (0.0, 0.0))[1]
     if not steps or not per_epoch or not model.epoch_seconds:

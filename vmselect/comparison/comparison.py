@@ -305,7 +305,7 @@ class Comparison(Result):
 
     def chart(self, kind: str = "boxes", **options: Any) -> Any:
         """An Altair chart: ``boxes`` (box plots), ``differences`` from the baseline, ``series`` of readings, or
-        ``scenarios`` (a bar per scenario and group; with ``cost``, another comparison, its means as a line).
+        ``scenarios`` (a bar per scenario and group; a second comparison, passed as ``cost``, is drawn as lines).
         """
         return hook("comparison_chart")(self, kind, **options)
 

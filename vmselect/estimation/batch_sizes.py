@@ -273,7 +273,8 @@ def _blend(
             *dict.fromkeys([*here.findings, *there.findings]),
             Finding(
                 f"batch-size-{training.source}",
-                f"{machine}: the time at batch size {batch_size} is {training.source} from {smaller} and {larger}.",
+                f"{machine}: the time at batch size {batch_size} is {training.source} from those at {smaller} and "
+                f"{larger}.",
                 f"Probe at batch size {batch_size}.",
                 "info" if training.source == "interpolated" else "warning",
             ),

@@ -35,7 +35,7 @@ def _of_numbers(equation: Callable[Given, float]) -> Callable[Given, float]:
 
 @_of_numbers
 def epoch_runtime(first_epoch_seconds: float, later_epoch_seconds: float, epochs: float) -> float:
-    """Equation 4.1: seconds of a training as a slower first epoch and equal later epochs.
+    """Equation 4.1 of the dissertation: seconds of a training as a slower first epoch and equal later epochs.
 
     >>> epoch_runtime(14.0, 10.0, 5)
     54.0
@@ -47,7 +47,7 @@ def epoch_runtime(first_epoch_seconds: float, later_epoch_seconds: float, epochs
 def epoch_runtime_with_init(
     init_seconds: float, first_epoch_seconds: float, later_epoch_seconds: float, epochs: float
 ) -> float:
-    """Equation 5.1: seconds of a training as initialization plus equation 4.1.
+    """Equation 5.1 of the dissertation: seconds of a training as initialization plus equation 4.1.
 
     >>> epoch_runtime_with_init(0.5, 14.0, 10.0, 5)
     54.5
@@ -57,7 +57,7 @@ def epoch_runtime_with_init(
 
 @_of_numbers
 def epoch_time(iteration_seconds: float, iterations_per_epoch: float, validation_seconds: float) -> float:
-    """Equation 5.2: seconds of an epoch as its iterations plus one validation.
+    """Equation 5.2 of the dissertation: seconds of an epoch as its iterations plus one validation.
 
     >>> epoch_time(0.25, 40, 2.0)
     12.0
@@ -75,7 +75,7 @@ def iteration_runtime(
     second_validation_seconds: float,
     epochs: float,
 ) -> float:
-    """Equation 5.3: seconds of a training whose first iteration and first validation are slower than all later ones.
+    """Equation 5.3 of the dissertation: seconds of a training with a slower first iteration and first validation.
 
     >>> iteration_runtime(1.0, 5.0, 0.5, 10, 3.0, 2.0, 4)
     34.5
@@ -93,7 +93,7 @@ def iteration_runtime_without_validation(
     iterations_per_epoch: float,
     epochs: float,
 ) -> float:
-    """Equation 5.4: equation 5.3 without validation.
+    """Equation 5.4 of the dissertation: equation 5.3 without validation.
 
     The equation as printed counts the first iteration in addition to all ordinary iterations. Here, the first
     iteration replaces one ordinary iteration.

@@ -100,7 +100,7 @@ def time_boundaries(
     """Estimate the time of epoch boundaries from recorded boundaries.
 
     Recorded autotune waits are replaced by the waits expected after complete epochs. These depend on the duration of
-    epochs: ``epoch_seconds`` contains pairs of seconds of steps and validation, and the share of epochs with these.
+    epochs: ``epoch_seconds`` contains pairs of (seconds of steps and validation, share of epochs of this duration).
     """
     # After a complete epoch of unknown length, a wait cannot be separated from the rest of the boundary.
     mixed = any(not o.cut_short and o.pipeline_seconds is None for o in readings.openings + readings.first_openings)

@@ -237,7 +237,7 @@ def _own_covariance(rows: _Rows, c: Constants) -> tuple[Floats, Floats]:
 
 
 def _center(works: Sequence[Hashable], residual: Floats) -> tuple[Floats, dict[Hashable, float]]:
-    """Residuals minus the mean of their work; and the mean of each work."""
+    """Residuals minus the mean over all measurements of the same computation (work); and these means by work."""
     same = _same(works)
     means = same @ residual / np.maximum(1.0, same.sum(axis=1))
     return residual - means, dict(zip(works, means.tolist(), strict=True))
@@ -266,7 +266,7 @@ def _order(point: Point) -> tuple[str, float, float]:
 
 @dataclass(frozen=True)
 class _SharedEffects:
-    """Posterior of the deviations that all models share, by hardware; and how well the history fits the prior."""
+    """Posterior of the deviations of GPUs that all models share; and how well the history fits the prior."""
 
     mean: Floats
     covariance: Floats

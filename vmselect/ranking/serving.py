@@ -71,7 +71,10 @@ class Service:
 
 
 def gather_services(records: Sequence[InferenceRecord]) -> tuple[list[Service], list[Excluded], list[Finding]]:
-    """A service for each machine, batch size and number of clients; excluded records; and the records' warnings."""
+    """Merge the records of each machine, batch size and number of clients to a service.
+
+    Also returns excluded records and the warnings about all records.
+    """
     groups: dict[tuple[str, str, str, int, int], list[InferenceRecord]] = defaultdict(list)
     excluded: list[Excluded] = []
     for record in records:

@@ -69,8 +69,8 @@ class Interruptions:
     def stretch(self, work: Interval[Floats], *, confidence: float) -> Interval[Floats]:
         """Expected time with interruptions and its interval; ``work`` is the time without interruptions.
 
-        The number of interruptions has a Poisson distribution; the interval contains it with probability ``confidence``
-        and includes the standard deviation of the time lost. Its lower bound is at least that of ``work``.
+        The number of interruptions has a Poisson distribution. The interval follows from the bounds of this number at
+        ``confidence`` and from the standard deviation of the time lost. Its lower bound is at least that of ``work``.
         """
         tail = (1 - confidence) / 2
         give_or_take = float(ndtri(0.5 + confidence / 2)) * self.loss_deviation_seconds

@@ -501,5 +501,5 @@ def _write_partition(
 
 
 def _name(data: bytes) -> str:
-    """File name of a part with the content ``data``."""
+    """File name of a Parquet file with the content ``data``."""
     return f"{LAYOUT}-{hashlib.sha256(data).hexdigest()}.parquet"

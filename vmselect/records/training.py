@@ -646,7 +646,7 @@ def _format_gpu_memory(environment: Environment) -> str | None:
 
 
 def _join(*parts: str | None) -> str | None:
-    """The parts that are known, separated by commas; None if there are none."""
+    """All ``parts`` that are not None, separated by commas; None if there are none."""
     return ", ".join(filter(None, parts)) or None
 
 
