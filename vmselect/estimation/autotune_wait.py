@@ -121,7 +121,7 @@ def split_wait(lost_seconds: float, pipeline_seconds: float | None, pipelines: i
 
 
 class Evidence(NamedTuple):
-    """Weights of a recorded epoch boundary as evidence that a pipeline waited or not, and that another did or not."""
+    """Weights of a recorded epoch boundary as evidence for and against a wait, and for and against a further wait."""
 
     waited: float = 0.0
     did_not: float = 0.0

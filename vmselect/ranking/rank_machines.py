@@ -163,7 +163,7 @@ def rank(
     if isinstance(epochs, ConvergenceStudy):
         studied = Studied.read(epochs, minimum_metric, chosen, settings.confidence)
     elif minimum_metric is not None:
-        raise ArgumentError("minimum_metric needs a convergence study. Pass the study as epochs=.")
+        raise ArgumentError("minimum_metric requires a convergence study. Pass a ConvergenceStudy as epochs=.")
     elif batch_size is None:
         types = MachineTypes(catalog)
         known = {size_per_gpu(one, types) if scale else one.batch_size or 0 for one in chosen if one.instance_type}

@@ -354,7 +354,7 @@ def rank_inference(
 def _price(
     services: Sequence[Service], catalog: Any, *, region: Any, market: Any, **kept: bool
 ) -> tuple[list[tuple[Service, list[Any]]], list[Excluded]]:
-    """Services with their offers in the chosen markets, and the services without an offer."""
+    """Measured machines (services) with their offers in the chosen markets, and exclusions of those without."""
     regions, markets = read_regions(region), read_markets(market)
     offers, matched, excluded = match_offers(services, read_catalog(catalog), regions=regions, **kept)
     sold_in = offers["market"].to_numpy(dtype=str)

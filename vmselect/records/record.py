@@ -36,13 +36,13 @@ Moment = Annotated[datetime, AfterValidator(lambda moment: moment if moment.tzin
 
 
 class Part(BaseModel):
-    """Base of the parts of a record: frozen, strictly validated; unknown fields raise an error."""
+    """Base of the parts of a record. They are frozen and strictly validated; unknown fields raise an error."""
 
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid", allow_inf_nan=False)
 
 
 class Facts(Part):
-    """Base of parts that later versions may extend without a new format number: unknown fields are ignored."""
+    """Base of parts of a record to which later versions may add fields; unknown fields are ignored."""
 
     model_config = ConfigDict(frozen=True, strict=True, extra="ignore", allow_inf_nan=False)
 
