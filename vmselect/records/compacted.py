@@ -35,7 +35,7 @@ from vmselect.records.training import MAX_STEP_READINGS, METHOD_TIMES, Profile
 
 SUBFOLDER = "history"
 LAYOUT = 2
-"""Version of the tables below. Parts of other versions are not read; a compaction removes parts of older versions."""
+"""Version number of the tables below. Parquet files of other versions are not read; a compaction removes older ones."""
 
 MAX_RECORD_BYTES = 32 * 1024 * 1024
 MAX_PART_BYTES = 1024**3
@@ -43,7 +43,7 @@ MAX_PART_ROWS = 50_000
 BATCH = 5_000
 """Number of records that are parsed before they are added to the table together."""
 ATTEMPTS = 5
-"""How often reading is repeated if a concurrent compaction removes a part in the middle of it."""
+"""Maximum number of attempts to read, if concurrent compactions remove Parquet files meanwhile."""
 
 _PART = re.compile(r"(\d{1,4})-[0-9a-f]{64}\.parquet")
 _KIND = re.compile(r"kind=([a-z_]{1,40})")
@@ -82,13 +82,13 @@ _VALID = {
     "INTEGER": "{0} >= 0",
     "DOUBLE[]": f"len({{0}}) <= {MAX_STEP_READINGS} and list_min({{0}}) >= 0 and list_max({{0}}) <= 1e10",
 }
-"""Condition that a value has to fulfil, by its type, unless it is unknown. NaN is above every number."""
+"""SQL condition that a value has to fulfil unless it is null, by its SQL type. NaN is above every number."""
 _VALID_COLUMNS = {
     "file": "{0} is not null", "version": "{0} is not null", "id": "{0} is not null and strlen({0}) = 32",
     "created": "{0} is not null and isfinite({0}) and year({0}) between 1 and 9999",
     "factors": "strlen({0}) <= 1000000",
 }  # fmt: skip
-"""Conditions of single columns. A file and a version also have to be those of the listing."""
+"""SQL conditions of single columns, which replace those of their type. Rows of unlisted files are not used either."""
 
 Listener = Callable[[int, int], None]
 """Function that is called with the number of JSON files read so far, and the number of JSON files to read."""
@@ -97,7 +97,7 @@ Result = TypeVar("Result")
 
 
 class Part(NamedTuple):
-    """One Parquet file: its table, the folder of its partition below that of the table, and its name."""
+    """One Parquet file: its table, its partition (folder of kind and month), and its file name."""
 
     table: str
     partition: str
@@ -189,7 +189,7 @@ def read_columns(
 ) -> list[str]:
     """Create ``records`` with ``columns`` of all records in ``folder``: a table if ``copied``, otherwise a view.
 
-    JSON files without a current row are read. Returns a message for each that is not a record.
+    JSON files without an up-to-date row are read. Returns a message for each file that is not a record.
     """
     wanted = [*dict.fromkeys(("file", *_PARTITION, *columns))]
     entries = list_records(folder)
@@ -213,7 +213,7 @@ def list_records(folder: Folder | LocalFolder) -> list[Entry]:
 def find_parts(
     folder: Folder | LocalFolder, table: str = "columns", *, layouts: Container[int] = (LAYOUT,)
 ) -> list[Part]:
-    """The Parquet files of one of the ``TABLES`` of ``folder``."""
+    """The Parquet files of ``table`` in the history of ``folder``, of the versions ``layouts``."""
     found = []
     root = f"{SUBFOLDER}/{_FOLDERS[table]}".rstrip("/")
     for kind in filter(_KIND.fullmatch, folder.subfolders(root)):
@@ -225,7 +225,7 @@ def find_parts(
 
 
 class Opened(NamedTuple):
-    """Parts of a table: the path of a temporary copy of each intact one, and the damaged ones."""
+    """Parquet files of a table: paths of temporary copies of the undamaged files, and the damaged files."""
 
     copies: dict[Part, Path]
     damaged: list[Part]
@@ -233,7 +233,7 @@ class Opened(NamedTuple):
 
 @contextmanager
 def opened(folder: Folder | LocalFolder, table: str) -> Iterator[Opened]:
-    """Context with the parts of one of the ``TABLES`` of the history of ``folder``."""
+    """Context with the Parquet files of ``table`` in the history of ``folder``."""
     with tempfile.TemporaryDirectory(prefix="vmselect-history-") as name:
         parts = Opened({}, [])
         for part in find_parts(folder, table):
@@ -271,7 +271,7 @@ def connect() -> Iterator[Any]:
 
 
 def repeating(read: Callable[[], Result], place: Place) -> Result:
-    """The result of ``read``, which is repeated if a concurrent compaction removed a part in the middle of it."""
+    """The result of ``read``, which is called again if a concurrent compaction removed a Parquet file meanwhile."""
     duckdb = require("duckdb", extra="history", needed_by="The compacted history")
     for attempt in itertools.count(1):
         try:
@@ -287,9 +287,9 @@ def repeating(read: Callable[[], Result], place: Place) -> Result:
 
 
 class Rows(NamedTuple):
-    """Current rows of a table: the FROM clause of a query that selects them, and the names of their JSON files.
+    """Up-to-date rows of a table: SQL that selects them (``source``), and the names of their JSON files (``held``).
 
-    ``paths`` are the valid Parquet files, which may have other rows too.
+    ``paths`` are the valid Parquet files, which may contain outdated rows too.
     """
 
     source: str = ""
@@ -300,9 +300,9 @@ class Rows(NamedTuple):
 def find_rows(
     database: Any, table: str, parts: Mapping[Part, Path], entries: Sequence[Entry], columns: Iterable[str] = ()
 ) -> Rows:
-    """The rows of ``parts`` that were made from ``entries`` as they are now, one for each file.
+    """The up-to-date rows of the Parquet files ``parts``, one for each JSON file in ``entries``.
 
-    Parts with impossible values in ``columns`` are left out.
+    Parquet files with impossible values in ``columns`` are left out.
     """
     paths = _find_valid(database, table, parts.values(), columns)
     if not paths:
@@ -348,7 +348,7 @@ def _find_valid(database: Any, table: str, paths: Iterable[Path], columns: Itera
 
 
 def _scan(paths: Iterable[Path], *, numbered: bool = False) -> str:
-    """SQL for the rows of Parquet files; if ``numbered``, with the path of each row's file and its position there."""
+    """SQL that reads Parquet files; if ``numbered``, each row has the path of its file and its row number."""
     listed = ", ".join(map(_literal, paths))
     more = ", filename=true, file_row_number=true" if numbered else ""
     return f"read_parquet([{listed}], hive_partitioning=true, hive_types={{'kind': VARCHAR, 'month': VARCHAR}}{more})"
@@ -446,7 +446,10 @@ def _compact(folder: Folder | LocalFolder, listener: Listener) -> Compaction:
 def _write_table(
     database: Any, folder: Folder | LocalFolder, table: str, parts: Mapping[Part, Path], rows: Rows
 ) -> int:
-    """Write the partitions of a table that have changed and remove their old parts; return the number of new parts."""
+    """Write new Parquet files for changed partitions (kind and month) of a table, and remove the replaced files.
+
+    Returns the number of new files.
+    """
     names = ", ".join(map(_quote, (*_PARTITION, *TABLES[table])))
     sources = [f"{rows.source} semi join held using (file)", "added"] if rows.held else ["added"]
     current = " union all ".join(f"select {names} from {one}" for one in sources)
@@ -469,7 +472,7 @@ def _write_table(
 
 
 def _count(database: Any, source: str) -> dict[str, int]:
-    """Number of rows of each partition."""
+    """Number of rows of each partition (kind and month)."""
     rows = database.execute(f"select kind, month, count(*) from {source} group by kind, month").fetchall()
     return {f"kind={kind}/month={month}": count for kind, month, count in rows}
 
@@ -477,7 +480,7 @@ def _count(database: Any, source: str) -> dict[str, int]:
 def _write_partition(
     database: Any, folder: Folder | LocalFolder, table: str, partition: str, current: str, total: int
 ) -> set[str]:
-    """Write the rows of ``partition`` to new parts; return their names."""
+    """Write the rows of ``partition`` (kind and month) to new Parquet files; return the names of the files."""
     kind, month = (text.partition("=")[2] for text in partition.split("/"))
     names = ", ".join(map(_quote, TABLES[table]))
     order = "created, file" if "created" in TABLES[table] else "file"
