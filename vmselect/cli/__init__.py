@@ -15,9 +15,11 @@ from vmselect.cli.demo import demo
 from vmselect.cli.diff import diff
 from vmselect.cli.estimate import estimate
 from vmselect.cli.export import export
+from vmselect.cli.mcp import mcp
 from vmselect.cli.output import flag, print_err, set_quiet
 from vmselect.cli.probe import CONTEXT, probe
 from vmselect.cli.rank import next_probe, rank, report, select
+from vmselect.cli.schema import schema
 from vmselect.cli.score import outcome, score
 from vmselect.cli.transfer import transfer
 from vmselect.errors import VmselectError
@@ -49,6 +51,8 @@ app.command()(compare)
 app.command()(diff)
 app.command()(transfer)
 app.command()(export)
+app.command()(mcp)
+app.command()(schema)
 app.add_typer(prices.app, name="prices")
 app.add_typer(sweep.app, name="sweep")
 app.add_typer(history.app, name="history")

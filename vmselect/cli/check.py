@@ -42,20 +42,9 @@ def check(
 
       vmselect check profiles/g4dn.xlarge-64-20260901T101500.json --format json
     """
-    from vmselect.records import Profile
-    from vmselect.records.store import walk_records
     from vmselect.records.training import METHOD_TIMES
 
-    rows: list[dict[str, Any]] = []
-    unreadable: list[str] = []
-    for file, profile in walk_records(profiles, kind="training"):
-        if not isinstance(profile, Profile):
-            unreadable.append(str(profile))
-            continue
-        facts = {name: getattr(profile, name) for name in ("instance_type", "batch_size", "model", "outcome")}
-        about = {"file": str(file), **facts, **profile.method_seconds}
-        findings = (*_unused_gpu(profile), *profile.findings, *_training_findings(profile))
-        rows += [about | vars(finding) for finding in findings] or [about | {"severity": "fine"}]
+    rows, unreadable = check_profiles(profiles)
     if format is Format.table:
         print_out("\n".join(_describe(rows)), raw=True)
     else:
@@ -65,6 +54,24 @@ def check(
         raise typer.Exit(2)
     if any(row["severity"] == "warning" for row in rows):
         raise typer.Exit(1)
+
+
+def check_profiles(paths: list[str]) -> tuple[list[dict[str, Any]], list[str]]:
+    """A row per finding of the profiles, or a row with the severity "fine"; and why other files cannot be read."""
+    from vmselect.records import Profile
+    from vmselect.records.store import walk_records
+
+    rows: list[dict[str, Any]] = []
+    unreadable: list[str] = []
+    for file, profile in walk_records(paths, kind="training"):
+        if not isinstance(profile, Profile):
+            unreadable.append(str(profile))
+            continue
+        facts = {name: getattr(profile, name) for name in ("instance_type", "batch_size", "model", "outcome")}
+        about = {"file": str(file), **facts, **profile.method_seconds}
+        findings = (*_unused_gpu(profile), *profile.findings, *_training_findings(profile))
+        rows += [about | vars(finding) for finding in findings] or [about | {"severity": "fine"}]
+    return rows, unreadable
 
 
 def _describe(rows: Iterable[dict[str, Any]]) -> Iterator[str]:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from vmselect.comparison import Comparison, Effects, Scores
+    from vmselect.records import Record
 
 
 def compare(
@@ -95,35 +96,21 @@ def compare(
         found = comparison.scaling(trainings, epochs=epochs, confidence=confidence, model=model)
         _print([found], format, csv=[found.table], tables=[notebook.scaling_rows(found)])
         return
-    names = _split(metric, option="--metric")
-    common: dict[str, Any] = {
-        "confidence": confidence, "epochs": epochs, "model": model, "region": region, "market": market,
-    }  # fmt: skip
-    if "cost" in names or "cost_usd" in names:
-        common["catalog"] = open_catalog(catalog, date=date, own_prices=own_prices)
+    names = split_names(metric, option="--metric")
+    common = comparison_options(
+        names, catalog=catalog, own_prices=own_prices, date=date, confidence=confidence, epochs=epochs, model=model,
+        region=region, market=market,
+    )  # fmt: skip
     if factors is not None:
-        wanted = _split(factors, option="--factors")
+        wanted = split_names(factors, option="--factors")
         studies = [comparison.effects(records, factors=wanted, metric=name, scale=scale, **common) for name in names]
         mains = [one.main.assign(metric=one.metric.name)[["metric", *one.main.columns]] for one in studies]
         _print(studies, format, csv=mains, tables=map(notebook.effect_rows, studies))
         _write_page(studies, html)
         return
-    groups = _split(by, option="--by")
-    scenario = _split(within, option="--within") if within is not None else None
-    compared = [
-        comparison.compare(
-            records,
-            by=groups,
-            metric=name,
-            baseline=baseline,
-            within=scenario,
-            unit=unit,
-            alpha=alpha,
-            better=better,
-            **common,
-        )
-        for name in names
-    ]
+    compared = compare_groups(
+        records, by=by, metrics=names, baseline=baseline, within=within, unit=unit, alpha=alpha, better=better, **common
+    )
     if needs is not None:
         scores = comparison.Requirements.load(needs).score(compared)
         _write_page([scores, *compared], html)
@@ -141,6 +128,26 @@ def compare(
     _write_page(compared, html)
     if all(one.test.p_value is None for one in compared):
         raise typer.Exit(1)
+
+
+def compare_groups(
+    records: Sequence[Record], *, by: str, metrics: Sequence[str], within: str | None, **options: Any
+) -> list[Comparison]:
+    """The groups of ``records`` compared in each of ``metrics``. ``by`` and ``within`` are names with commas."""
+    from vmselect import comparison
+
+    groups = split_names(by, option="--by")
+    scenario = split_names(within, option="--within") if within is not None else None
+    return [comparison.compare(records, by=groups, metric=name, within=scenario, **options) for name in metrics]
+
+
+def comparison_options(
+    metrics: Sequence[str], *, catalog: Path | None, own_prices: Path | None, date: str | None, **options: Any
+) -> dict[str, Any]:
+    """``options`` with a catalog, if one of ``metrics`` needs prices."""
+    if "cost" in metrics or "cost_usd" in metrics:
+        options["catalog"] = open_catalog(catalog, date=date, own_prices=own_prices)
+    return options
 
 
 def _print(
@@ -176,7 +183,8 @@ def _write_page(parts: Sequence[Comparison | Effects | Scores], path: Path | Non
         print_err([f"Page: {write_comparisons(parts, path).resolve().as_uri()}"])
 
 
-def _split(text: str, *, option: str) -> list[str]:
+def split_names(text: str, *, option: str) -> list[str]:
+    """The names in ``text``, which are separated by commas."""
     parts = [part.strip() for part in text.split(",") if part.strip()]
     if not parts:
         raise ArgumentError(f"{option} {text!r} contains no name. Give one name, or several names with commas.")

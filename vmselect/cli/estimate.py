@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -100,33 +100,70 @@ def estimate(
 
       vmselect estimate small.json --phase 10:1 --phase 5:large.json
     """
-    from vmselect.estimation import Workload
     from vmselect.estimation.programs import EXCLUDED_FIT
     from vmselect.estimation.runtime import TERMS
-    from vmselect.records import Profile, load_records
-    from vmselect.records.store import walk_records
 
     if memory:
         _show_memory(profiles, batch_size, gpu, format)
         return
     if gpu is not None:
         raise ArgumentError("--gpu selects GPU types for --memory. Add --memory, or remove --gpu.")
+    found = estimate_trainings(
+        profiles, epochs=epochs, phase=phase, keep=keep, history=history, recalibrate=recalibrate, method=method,
+        confidence=confidence, batch_size=batch_size, examples=examples, validation_examples=validation_examples,
+        steps_per_epoch=steps_per_epoch, boot_seconds=boot_seconds, validation_freq=validation_freq,
+        validation_from=validation_from,
+    )  # fmt: skip
+    rows = found.rows
+    shown = [name for name in TERMS if terms and name not in COLUMNS and any(name in row for row in rows)]
+    columns = FIT_COLUMNS if any("fit" in row for row in rows) else COLUMNS
+    emit(rows, (*columns, *shown), format=format)
+    print_err(found.findings)
+    print_err([f"Kept {len(found.kept)} forecasts in {check_place('keep', keep)}."] if found.kept else [])
+    print_err(found.failed)
+    if found.failed or any(finding.code == EXCLUDED_FIT for finding in found.findings):
+        raise typer.Exit(2)
+
+
+@dataclass
+class Estimates:
+    """Rows of estimates, their findings, the errors of what could not be estimated, and the forecasts kept."""
+
+    rows: list[dict[str, Any]] = field(default_factory=list)
+    findings: dict[Finding, None] = field(default_factory=dict)
+    failed: list[VmselectError] = field(default_factory=list)
+    kept: list[Place] = field(default_factory=list)
+
+
+def estimate_trainings(
+    paths: list[str],
+    *,
+    epochs: str | None = None,
+    phase: list[str] | None = None,
+    keep: str | None = None,
+    history: list[str] | None = None,
+    recalibrate: bool = True,
+    validation_freq: int | None = None,
+    validation_from: int | None = None,
+    **options: Any,
+) -> Estimates:
+    """Estimate the trainings of the profiles in ``paths``, with ``options`` for :func:`vmselect.estimate`.
+
+    Raises the first error if no training can be estimated.
+    """
+    from vmselect.estimation import Workload
+    from vmselect.records import Profile, load_records
+    from vmselect.records.store import walk_records
+
+    options["workload"] = Workload(validation_freq=validation_freq, validation_from=validation_from)
     counts = read_numbers(epochs, option="--epochs") if epochs is not None else None
     if phase and counts:
         raise ArgumentError("--phase already contains the number of epochs. Remove --epochs.")
-    options: dict[str, Any] = {
-        "method": method, "confidence": confidence, "batch_size": batch_size, "examples": examples,
-        "validation_examples": validation_examples, "steps_per_epoch": steps_per_epoch, "boot_seconds": boot_seconds,
-        "workload": Workload(validation_freq=validation_freq, validation_from=validation_from),
-    }  # fmt: skip
     learned = {"history": load_records(history) if history else (), "recalibrate": recalibrate}
-    rows: list[dict[str, Any]] = []
-    findings: dict[Finding, None] = {}
-    failed: list[VmselectError] = []
-    kept: list[Place] = []
-    files = [one for _, one in walk_records(profiles, kind="training")]
+    result = Estimates()
+    files = [one for _, one in walk_records(paths, kind="training")]
     readable = [one for one in files if isinstance(one, Profile)]
-    for same, is_program in _group(readable, across_sizes=batch_size is not None):
+    for same, is_program in _group(readable, across_sizes=options["batch_size"] is not None):
         try:
             if is_program and not phase:
                 if keep is not None:
@@ -137,26 +174,19 @@ def estimate(
                 found = [*_each_fit(same, counts, options)]
             else:
                 estimates = _one_training(same, counts, phase, options | learned)
-                kept += [path for one in estimates if keep is not None for path in one.keep(keep)]
+                result.kept += [path for one in estimates if keep is not None for path in one.keep(keep)]
                 found = [_describe(same, one, options) for one in estimates]
         except VmselectError as error:
-            failed.append(error)
+            result.failed.append(error)
             continue
         for row, row_findings in found:
-            rows.append(row)
-            findings |= dict.fromkeys(row_findings)
-        findings |= dict.fromkeys(_warnings(same))
-    failed += [one for one in files if isinstance(one, VmselectError)]
-    if failed and not rows:
-        raise failed[0]
-    shown = [name for name in TERMS if terms and name not in COLUMNS and any(name in row for row in rows)]
-    columns = FIT_COLUMNS if any("fit" in row for row in rows) else COLUMNS
-    emit(rows, (*columns, *shown), format=format)
-    print_err(findings)
-    print_err([f"Kept {len(kept)} forecasts in {check_place('keep', keep)}."] if kept else [])
-    print_err(failed)
-    if failed or any(finding.code == EXCLUDED_FIT for finding in findings):
-        raise typer.Exit(2)
+            result.rows.append(row)
+            result.findings |= dict.fromkeys(row_findings)
+        result.findings |= dict.fromkeys(_warnings(same))
+    result.failed += [one for one in files if isinstance(one, VmselectError)]
+    if result.failed and not result.rows:
+        raise result.failed[0]
+    return result
 
 
 def _show_memory(paths: list[str], batch_size: int | None, gpu: str | None, format: Format) -> None:  # noqa: A002

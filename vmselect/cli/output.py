@@ -59,8 +59,7 @@ def emit(
     """
     _replace_unprintable()
     if format is Format.json:
-        plain = [{c: _plain(row.get(c)) for c in columns} for row in rows]
-        sys.stdout.write(json.dumps(plain, indent=2) + "\n")
+        sys.stdout.write(json.dumps(plain_rows(rows, columns), indent=2) + "\n")
     elif format is Format.csv:
         writer = csv.writer(sys.stdout, lineterminator="\n")
         writer.writerow([_safe(column) for column in columns])
@@ -68,6 +67,11 @@ def emit(
             writer.writerow([_safe(_cell(row.get(c))) for c in columns])
     else:
         _print_table(rows, columns, title, spare)
+
+
+def plain_rows(rows: Iterable[Mapping[str, Any]], columns: Sequence[str]) -> list[dict[str, Any]]:
+    """The ``columns`` of ``rows`` as values that JSON can contain."""
+    return [{column: _plain(row.get(column)) for column in columns} for row in rows]
 
 
 def print_out(line: object, *, raw: bool = False) -> None:

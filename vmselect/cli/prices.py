@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 from rich.console import Console
@@ -15,7 +15,11 @@ from vmselect.cli.options import CatalogOption, DateOption, OwnPricesOption, ope
 from vmselect.cli.output import Format, FormatOption, emit, flag, frame_rows, print_err, print_out
 
 if TYPE_CHECKING:
+    import pandas as pd
+
+    from vmselect.catalog import Catalog
     from vmselect.catalog.refresh import Progress
+    from vmselect.findings import Finding
 
 app = typer.Typer(help="Show, refresh and compare the prices of VM types.", no_args_is_help=True)
 
@@ -39,31 +43,66 @@ def show(
     catalog: CatalogOption = None,
     own_prices: OwnPricesOption = None,
     retired: Annotated[bool, flag("--retired", help="Also show VM types that can no longer be rented.")] = False,
+    top: Annotated[
+        int | None, typer.Option(help="Number of prices to show, cheapest first.", min=1, show_default="all")
+    ] = None,
     format: FormatOption = Format.table,  # noqa: A002
 ) -> None:
     """Show the prices of VM types, cheapest first: your refreshed prices, or else prices that ship with vmselect."""
-    from vmselect.catalog import COLUMNS, describe_age, describe_unpriced
+    from vmselect.catalog import COLUMNS
 
-    prices = open_catalog(catalog, date=date, own_prices=own_prices)
-    priced = {str(name) for name in prices.offers(market=None)["instance_type"].unique()}
-    unpriced = {name: what for name in instance_type or () if name not in priced and (what := describe_unpriced(name))}
-    if len(unpriced) < len(instance_type or ()):  # offers() raises when none is priced
-        instance_type = [name for name in instance_type or () if name not in unpriced]
-    rows = prices.offers(
-        provider or None, region=region or None, market=market, gpu=gpu,
-        instance_type=instance_type or None, retired=None if retired or instance_type or date else False,
+    found = find_prices(
+        open_catalog(catalog, date=date, own_prices=own_prices), instance_type or [], provider=provider, region=region,
+        market=market, gpu=gpu, retired=retired or bool(date),
     )  # fmt: skip
-    rows = rows.sort_values("usd_per_hour", kind="stable")
-    title = f"{len(rows)} prices in USD per hour, {prices.origin}"
+    rows = found.rows.head(top) if top else found.rows
+    title = f"{len(found.rows)} prices in USD per hour, {found.origin}"
     emit(frame_rows(rows), COLUMNS, format=format, title=title, spare=SPARE)
-    age = describe_age(rows["date"].astype(str).unique())
-    print_err([*prices.findings, *([age] if age else [])])
-    print_err(
-        f"No price of {name} ({what}) is known. Refresh prices, or use --own-prices." for name, what in unpriced.items()
-    )
+    print_err(found.findings)
+    if len(rows) < len(found.rows):
+        print_err([f"{len(found.rows) - len(rows)} more prices match. Raise --top to show them."])
     if not len(rows):
         print_err(["No price matches these options. Choose another --market or --region, or add --retired."])
         raise typer.Exit(1)
+
+
+class Prices(NamedTuple):
+    """Prices that match a search, cheapest first, where they come from, and findings about them."""
+
+    rows: pd.DataFrame
+    origin: str
+    findings: list[Finding]
+
+
+def find_prices(
+    prices: Catalog,
+    instance_types: list[str],
+    *,
+    provider: list[str] | None,
+    region: list[str] | None,
+    market: str,
+    gpu: str | None,
+    retired: bool,
+) -> Prices:
+    """The offers of ``prices`` that match. Instance types without a price are named in a finding."""
+    from vmselect.catalog import describe_age, describe_unpriced
+    from vmselect.findings import Finding
+
+    priced = {str(name) for name in prices.offers(market=None)["instance_type"].unique()}
+    unpriced = {name: what for name in instance_types if name not in priced and (what := describe_unpriced(name))}
+    if len(unpriced) < len(instance_types):  # offers() raises when none is priced
+        instance_types = [name for name in instance_types if name not in unpriced]
+    rows = prices.offers(
+        provider or None, region=region or None, market=market, gpu=gpu, instance_type=instance_types or None,
+        retired=None if retired or instance_types else False,
+    )  # fmt: skip
+    rows = rows.sort_values("usd_per_hour", kind="stable")
+    age = describe_age(rows["date"].astype(str).unique())
+    unknown = [
+        Finding("unpriced", f"No price of {name} ({what}) is known.", "Refresh prices, or use --own-prices.")
+        for name, what in unpriced.items()
+    ]
+    return Prices(rows, str(prices.origin), [*prices.findings, *([age] if age else []), *unknown])
 
 
 @app.command()

@@ -91,7 +91,7 @@ def rank(
     """
     from vmselect.records import load_profiles
 
-    ranking = options.rank(profiles, **_read_epochs(epochs), decide_at=decide_at)
+    ranking = options.rank(profiles, **read_epochs(epochs), decide_at=decide_at)
     compared = ranking.relative_to(relative_to) if relative_to and ranking else None
     accuracy = ranking.against(load_profiles(against)) if against and ranking else None
     print_ranking(ranking, top=top, format=format)
@@ -128,8 +128,7 @@ def next_probe(
     """
     from vmselect.ranking.next_probe import NextProbe
 
-    options.machines = options.machines or "all"
-    ranking = options.rank(profiles, **_read_epochs(epochs), decide_at=decide_at)
+    ranking = rank_unprobed(profiles, epochs, decide_at, options)
     probe = ranking.next_probe
     if format is Format.table:
         print_out(str(probe) if probe else "No probe is worth its cost for this training.")
@@ -161,7 +160,7 @@ def report(
 
       vmselect report profiles/ --epochs 50 --market all --batch-size all
     """
-    ranking = options.rank(profiles, **_read_epochs(epochs), decide_at=decide_at)
+    ranking = options.rank(profiles, **read_epochs(epochs), decide_at=decide_at)
     page = ranking.report(output)
     print_err([ranking.verdict])
     print_out(page.resolve().as_uri())
@@ -211,7 +210,14 @@ def select(
     print_ranking(selection, top=top, format=format, more=metric)
 
 
-def _read_epochs(epochs: str | None) -> dict[str, Any]:
+def rank_unprobed(profiles: list[str], epochs: str | None, decide_at: int | None, options: RankingOptions) -> Ranking:
+    """Rank the probed machines and those that were never probed: all of the catalog, unless options name others."""
+    options.machines = options.machines or "all"
+    return options.rank(profiles, **read_epochs(epochs), decide_at=decide_at)
+
+
+def read_epochs(epochs: str | None) -> dict[str, Any]:
+    """The argument ``epochs`` of a ranking; empty if it is not given."""
     return {} if epochs is None else {"epochs": read_numbers(epochs, option="--epochs")}
 
 

@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 
 from vmselect import __version__, _defaults
-from vmselect._checks import check_choice, check_count, check_flag, check_indent, check_name
+from vmselect._checks import check_choice, check_count, check_flag, check_indent, check_name, maybe
 from vmselect._hooks import hook
 from vmselect._stores import Place
 from vmselect.catalog import describe_age
@@ -399,11 +399,14 @@ class Ranking:
         whole = (frame["epochs"] % 1 == 0).all()
         return frame.astype({"epochs": int}) if whole else frame
 
-    def payload(self, *, rows: bool = True, which: Sequence[int] | None = None) -> dict[str, Any]:
+    def payload(
+        self, *, rows: bool = True, which: Sequence[int] | None = None, top: int | None = None
+    ) -> dict[str, Any]:
         """The ranking as plain values for JSON, with all data to rank again; see docs/reference/ranking.md.
 
         With ``rows=False``, rows and candidates excluded by the settings are omitted. ``which`` are the indices of the
-        candidates to include, by default all.
+        candidates to include, by default all. With ``top``, only the first ``top`` rows and excluded candidates are
+        included, with their machines, and ``omitted`` counts the others.
         """
         findings: dict[Finding, int] = {}
 
@@ -412,6 +415,15 @@ class Ranking:
 
         candidates = self.candidates
         whole = number(self.findings)
+        listed = self.positions[0][:top]
+        shown: Sequence[int] = range(len(candidates)) if which is None else which
+        machines: Sequence[int] = range(len(candidates.machine_estimates))
+        if top is not None:
+            shown = np.unique(listed).tolist()
+            machines = np.unique(candidates.machine_estimate[shown]).tolist()
+        number_of = {machine: i for i, machine in enumerate(machines)}
+        position_of = range(len(candidates)) if top is None else {one: i for i, one in enumerate(shown)}
+        excluded = self.excluded if rows else self.always_excluded
         plain: dict[str, Any] = {
             "format": FORMAT,
             "writer": f"vmselect {__version__}",
@@ -425,10 +437,10 @@ class Ranking:
                     "runtime": one.runtime.coefficients(),
                     "epochs": list(one.epochs) if one.epochs else None,
                 }
-                for one in candidates.machine_estimates
+                for one in (candidates.machine_estimates[i] for i in machines)
             ],
             "candidates": [
-                {"machine": int(candidates.machine_estimate[i]), "title": candidates.title(i)}
+                {"machine": number_of[int(candidates.machine_estimate[i])], "title": candidates.title(i)}
                 | candidates.identity(i)
                 | {
                     "usd_per_hour": float(candidates.usd_per_hour[i]),
@@ -438,10 +450,10 @@ class Ranking:
                     "gpus": int(candidates.gpus[i]),
                     "findings": number(self.findings_of(i)),
                 }
-                for i in (range(len(candidates)) if which is None else which)
+                for i in shown
             ],
             "shortfall": asdict(short) if (short := self.shortfall) else None,
-            "excluded": [asdict(excluded) for excluded in (self.excluded if rows else self.always_excluded)],
+            "excluded": [asdict(one) for one in excluded[:top]],
         }
         if rows:
             plain["expected_regret"] = self.expected_regret
@@ -449,11 +461,14 @@ class Ranking:
             plain["scaling"] = {"verdict": self.scaling_verdict, "rows": plain_rows(self.scaling)}
             plain["rows"] = [
                 vars(row)
-                | {"candidate": int(candidate), "findings": number(row.findings), "factors": dict(row.factors)}
+                | {"candidate": position_of[int(candidate)], "findings": number(row.findings)}
+                | {"factors": dict(row.factors)}
                 | {"measures": {name: value._asdict() for name, value in row.measures.items()}}
                 | {"limit_chances": dict(row.limit_chances)}
-                for row, candidate in zip(self.rows, self.positions[0], strict=True)
+                for row, candidate in zip(self.rows[:top], listed, strict=True)
             ]
+        if top is not None:
+            plain["omitted"] = {"rows": len(self) - len(listed), "excluded": max(0, len(excluded) - top)}
         plain["ranking_findings"] = whole
         plain["findings"] = [asdict(finding) for finding in findings]
         if self.studied:
@@ -462,9 +477,9 @@ class Ranking:
             plain["study"] = self.studied.to_dict(sizes, {name: getattr(cost, name) for name in COSTS})
         return plain
 
-    def to_json(self, *, rows: bool = True, indent: int | None = None) -> str:
+    def to_json(self, *, rows: bool = True, top: int | None = None, indent: int | None = None) -> str:
         """The result of :meth:`payload` as JSON text."""
-        plain = self.payload(rows=check_flag("rows", rows))
+        plain = self.payload(rows=check_flag("rows", rows), top=maybe(check_count, "top", top))
         return json.dumps(plain, indent=check_indent(indent), ensure_ascii=False, allow_nan=False)
 
     def rerank(self, **changes: Any) -> Ranking:

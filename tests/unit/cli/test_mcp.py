@@ -1,0 +1,149 @@
+"""The tools for agents, without the protocol: arguments, paths, answers."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+import vmselect as vs
+from vmselect.cli import app
+from vmselect.cli.mcp import PATHS, list_tools
+from vmselect.errors import ArgumentError, ProfileError, VmselectError
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "support"))
+
+from profiles import make_profile
+
+SWEEP = {"command": "python train.py", "runner": "skypilot", "factors": {"instance_type": ["g5.xlarge"]}, "minutes": 30}
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("VMSELECT_CACHE_DIR", str(tmp_path / "cache"))
+    for name, seconds in (("g4dn.xlarge", 0.2), ("g5.xlarge", 0.08)):
+        make_profile(name, seconds).save(tmp_path / "project" / "profiles")
+    make_profile("g6.xlarge").save(tmp_path / "private" / "secret.json")
+    return tmp_path / "project"
+
+
+def call(name: str, folder: Path, **arguments: Any) -> dict[str, Any]:
+    answer = list_tools()[name].call(arguments, [folder])
+    return json.loads(json.dumps(answer, allow_nan=False))
+
+
+def test_the_arguments_are_the_options_of_the_commands() -> None:
+    schema = list_tools()["rank"].input_schema
+    ranked = set(inspect.signature(vs.rank).parameters) & set(schema["properties"])
+    assert {"epochs", "objective", "deadline_hours", "machines", "history"} <= ranked
+    assert schema["required"] == ["profiles"]
+    assert schema["additionalProperties"] is False
+    assert "hours" in schema["properties"]["deadline_hours"]["description"]
+    assert schema["properties"]["top"]["minimum"] == 1
+
+
+def test_no_tool_can_write_or_run() -> None:
+    named = {argument for tool in list_tools().values() for argument in tool.parameters}
+    assert named.isdisjoint({"keep", "html", "output", "out", "report", "path", "folder", "yes", "script", "format"})
+
+
+def test_every_argument_that_names_a_file_is_restricted() -> None:
+    """A path option, or one whose help speaks of files or folders, must be in PATHS."""
+    for name, tool in list_tools().items():
+        for argument, schema in tool.input_schema["properties"].items():
+            text = json.dumps(schema).lower()
+            if '"format": "path"' in text or "file" in text.replace("profile", "") or "folder" in text:
+                assert argument in PATHS, (name, argument)
+
+
+@pytest.mark.parametrize("given", ["../private", "../private/secret.json", "/etc/passwd", "link", "s3://team/records"])
+def test_paths_outside_the_folders_are_refused(given: str, folder: Path) -> None:
+    (folder / "link").symlink_to(folder.parent / "private")
+    for name, argument in (("rank", "profiles"), ("compare", "paths")):
+        with pytest.raises(ArgumentError):
+            call(name, folder, **{argument: ["profiles", given]})
+    with pytest.raises(ArgumentError):
+        call("rank", folder, profiles=["profiles"], epochs=50, history=[given])
+    with pytest.raises(ArgumentError):
+        call("prices", folder, catalog=given)
+
+
+def test_a_second_folder_may_be_read(folder: Path) -> None:
+    private = folder.parent / "private"
+    arguments = {"profiles": ["profiles", str(private)]}
+    answer = list_tools()["check"].call(arguments, [folder, private])
+    assert {row["instance_type"] for row in answer["findings"]} == {"g4dn.xlarge", "g5.xlarge", "g6.xlarge"}
+
+
+def test_a_number_is_accepted_where_an_option_is_a_text(folder: Path) -> None:
+    as_text = call("rank", folder, profiles=["profiles"], epochs="50")
+    assert call("rank", folder, profiles=["profiles"], epochs=50) == as_text
+
+
+def test_a_ranking_is_that_of_python(folder: Path) -> None:
+    ranking = vs.rank(vs.load_profiles(folder / "profiles"), epochs=[5, 50], market="all", objective="time")
+    arguments = {"epochs": "5,50", "market": "all", "objective": "time"}
+    assert call("rank", folder, profiles=["profiles"], top=100, **arguments) == json.loads(ranking.to_json(top=100))
+    short = call("rank", folder, profiles=["profiles"], top=2, **arguments)
+    assert short["omitted"]["rows"] == len(ranking) - 2
+    named = [short["machines"][short["candidates"][row["candidate"]]["machine"]] for row in short["rows"]]
+    assert [one["instance_type"] for one in named] == [row.instance_type for row in ranking.rows[:2]]
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "message"),
+    [
+        ("rank", {}, "profiles"),
+        ("rank", {"profiles": ["profiles"], "speed": 1}, "speed"),
+        ("rank", {"profiles": ["profiles"], "keep": "forecasts"}, "keep"),
+        ("rank", {"profiles": "profiles"}, "profiles"),
+        ("rank", {"profiles": ["profiles"], "top": 0}, "top"),
+        ("rank", {"profiles": ["profiles"], "epochs": "many"}, "epochs"),
+        ("rank", {"profiles": ["profiles"], "epochs": 50, "market": "bazaar"}, "market"),
+        ("rank", {"profiles": ["profiles"], "epochs": 50, "deadline_hours": -1}, "deadline_hours"),
+        ("estimate", {"profiles": ["nowhere"]}, "nowhere"),
+        ("check", {"profiles": ["nowhere"]}, "nowhere"),
+        ("compare", {"paths": ["profiles"], "metric": "beauty"}, "beauty"),
+        ("prices", {"date": "yesterday"}, "yesterday"),
+        ("plan_sweep", {**SWEEP, "runner": "teleport"}, "runner"),
+        ("plan_sweep", {**SWEEP, "command": "python train.py; rm -rf /"}, "command"),
+    ],
+)
+def test_bad_arguments_are_errors_that_name_the_argument(
+    name: str, arguments: dict[str, Any], message: str, folder: Path
+) -> None:
+    with pytest.raises(VmselectError, match=message):
+        call(name, folder, **arguments)
+
+
+def test_a_plan_is_returned_with_its_cost_and_a_command_that_asks(folder: Path) -> None:
+    before = sorted(folder.rglob("*"))
+    answer = call("plan_sweep", folder, **SWEEP, budget_usd=2)
+    plan = vs.Plan(**SWEEP)  # type: ignore[arg-type]
+    assert answer["worst_usd"] == pytest.approx(plan.to_frame()["worst_usd"].sum())
+    assert (answer["within_budget"], answer["trials"]) == (True, 1)
+    assert answer["command"] == "vmselect sweep run plan.yaml sweep/ --budget-usd 2"
+    (folder / "plan.yaml").write_text(answer["plan_yaml"])
+    assert vs.Plan.load(folder / "plan.yaml").fingerprint == plan.fingerprint
+    (folder / "plan.yaml").unlink()
+    assert sorted(folder.rglob("*")) == before
+
+
+def test_a_folder_without_readable_profiles_is_an_error(folder: Path) -> None:
+    (folder / "broken.json").write_text("{")
+    with pytest.raises(ProfileError):
+        call("check", folder, profiles=["broken.json"])
+    answer = call("check", folder, profiles=["profiles", "broken.json"])
+    assert (len(answer["findings"]) >= 2, len(answer["errors"])) == (True, 1)
+
+
+def test_a_missing_sdk_is_an_error_with_the_command_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "mcp.server.lowlevel", None)
+    error = CliRunner().invoke(app, ["mcp"]).exception
+    assert isinstance(error, vs.errors.MissingPackageError)
+    assert 'pip install "vmselect[mcp]"' in str(error)

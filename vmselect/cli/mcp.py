@@ -1,0 +1,416 @@
+"""The command ``vmselect mcp``: analyses of vmselect as tools for coding agents (Model Context Protocol, MCP).
+
+The tools read records and prices, and answer with the values of the Python API. No tool runs a program, rents a machine
+or writes a file. Paths come from agents and are not trusted: only files in the folders of the server are read.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import inspect
+import json
+import math
+import os
+import re
+import shlex
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin
+
+import typer
+
+from vmselect import __version__
+from vmselect._checks import check_path
+from vmselect._optional import require
+from vmselect.cli.check import COLUMNS as CHECK_COLUMNS
+from vmselect.cli.check import check, check_profiles
+from vmselect.cli.compare import compare, compare_groups, comparison_options, split_names
+from vmselect.cli.estimate import FIT_COLUMNS, estimate, estimate_trainings
+from vmselect.cli.options import RankingOptions, open_catalog
+from vmselect.cli.output import frame_rows, plain_rows, print_err
+from vmselect.cli.prices import find_prices, show
+from vmselect.cli.rank import next_probe, rank, rank_unprobed, read_epochs
+from vmselect.cli.sweep import show_plan
+from vmselect.errors import ArgumentError, MissingPackageError, ProfileError, VmselectError
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+    from vmselect.findings import Finding
+
+INSTRUCTIONS = (
+    "vmselect finds the cloud VM type on which a deep-learning training is cheapest or fastest. It works from records "
+    "(JSON files) that a probe wrote on each machine, and from dated prices. Start with check, then rank; next_probe "
+    "names the machine to probe next. Times are in seconds, costs in USD, and every estimate has an interval: report "
+    "the interval too. All tools only read. Probing and sweeping run programs and may rent machines: give the user the "
+    "command, and let the user run it."
+)
+
+TOP = 20
+"""Default for the number of rows in an answer."""
+PATHS = ("profiles", "paths", "history", "catalog", "own_prices")
+"""Arguments that name files or folders to read."""
+
+
+def mcp(
+    folder: Annotated[
+        list[Path] | None,
+        typer.Option(help="Folder whose files the tools may read; may be repeated.", show_default="the current folder"),
+    ] = None,
+) -> None:
+    """Serve tools for coding agents over standard input and output, by the Model Context Protocol (MCP).
+
+    The tools are prices, estimate, rank, next_probe, check, compare and plan_sweep. They read records and prices, and
+    run, rent and write nothing. Relative paths start at the first folder. An agent's program starts this command and
+    ends it by closing standard input.
+
+    Examples:
+
+      vmselect mcp
+
+      vmselect mcp --folder ~/trainings --folder ~/team-records
+    """
+    import asyncio
+
+    server_module = _require("mcp.server.lowlevel")
+    stdio = _require("mcp.server.stdio")
+    folders = [Path(os.path.realpath(check_path("folder", one))) for one in folder or [Path()]]
+    missing = next((one for one in folders if not one.is_dir()), None)
+    if missing is not None:
+        raise ArgumentError(f"{missing} is not a folder. Give --folder the path of an existing folder.")
+    if sys.stdin.isatty():
+        print_err(["vmselect: waiting for an agent on standard input. Press Ctrl-C to end; see vmselect mcp --help."])
+    server = make_server(server_module, folders)
+
+    async def serve() -> None:
+        async with stdio.stdio_server() as (messages, answers):
+            await server.run(messages, answers, server.create_initialization_options())
+
+    try:
+        asyncio.run(serve())
+    except KeyboardInterrupt:
+        raise typer.Exit(130) from None
+
+
+def _require(module: str) -> Any:
+    """Import a module of the MCP SDK, version 2 or later."""
+    sdk = require("mcp.server.lowlevel", extra="mcp", needed_by="vmselect mcp")
+    if "on_call_tool" not in inspect.signature(sdk.Server).parameters:
+        raise MissingPackageError(
+            'vmselect mcp needs version 2 of the package mcp. Install it with: pip install --upgrade "vmselect[mcp]"'
+        )
+    return importlib.import_module(module)
+
+
+# -- tools -------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Tool:
+    """A tool: its description, the function that answers, and the parameters of the commands that are its arguments."""
+
+    description: str
+    answer: Callable[..., dict[str, Any]]
+    parameters: Mapping[str, inspect.Parameter]
+
+    @functools.cached_property
+    def arguments(self) -> type[BaseModel]:
+        """A pydantic model of the arguments, from the types, limits and help texts of the options."""
+        from pydantic import ConfigDict, Field, create_model
+
+        fields: dict[str, Any] = {}
+        for name, parameter in self.parameters.items():
+            kind, limits, text = parameter.annotation, {}, None
+            if get_origin(kind) is Annotated:
+                kind, option = get_args(kind)[:2]
+                limits = {key: most for key, most in (("ge", option.min), ("le", option.max)) if most is not None}
+                text = _describe(option)
+            default = ... if parameter.default is parameter.empty else parameter.default
+            fields[name] = (kind, Field(default, description=text, **limits))
+        # A number where an option is a text, such as the epochs 50 instead of "50" or "5,10,20", is accepted.
+        config = ConfigDict(extra="forbid", coerce_numbers_to_str=True, allow_inf_nan=False)
+        return create_model("Arguments", __config__=config, **fields)
+
+    @functools.cached_property
+    def input_schema(self) -> dict[str, Any]:
+        """JSON Schema of the arguments."""
+        schema: dict[str, Any] = _without_titles(self.arguments.model_json_schema())
+        return schema
+
+    def call(self, given: Mapping[str, Any], folders: Sequence[Path]) -> dict[str, Any]:
+        """Check the ``given`` arguments and answer. Raises a VmselectError that states the problem and the remedy."""
+        from pydantic import ValidationError
+
+        from vmselect.records.record import describe_invalid
+
+        try:
+            checked = self.arguments.model_validate(given)
+        except ValidationError as invalid:
+            problem = describe_invalid(invalid.errors(include_url=False, include_input=False)[0])
+            raise ArgumentError(f"Invalid argument, {problem}. Correct it by the input schema of the tool.") from None
+        values = {name: getattr(checked, name) for name in self.parameters}
+        for name in PATHS:
+            if values.get(name) is not None:
+                values[name] = _restrict(name, values[name], folders)
+        return self.answer(**values)
+
+
+@functools.cache
+def list_tools() -> dict[str, Tool]:
+    """The tools by name."""
+    from vmselect.sweeps import Plan
+
+    return {
+        "prices": Tool(
+            "List prices of cloud VM types in USD per hour with their dates and GPUs, cheapest first.",
+            _prices,
+            _parameters(show, top=TOP),
+        ),
+        "estimate": Tool(
+            "Estimate from profiles how many seconds a training takes on each probed machine, with an interval.",
+            _estimate,
+            _parameters(estimate, omit=("phase", "memory", "gpu", "terms", "keep")),
+        ),
+        "rank": Tool(
+            "Rank machines by the time and cost of a training, with intervals, findings and excluded candidates. "
+            "'verdict' is the result in words; 'findings' of a row are positions in the list 'findings'.",
+            _rank,
+            _parameters(rank, omit=("relative_to", "against", "keep")),
+        ),
+        "next_probe": Tool(
+            "Recommend the machine to probe next: the one whose probe improves the choice most per dollar. "
+            "'next_probe' is null if no probe is worth its price.",
+            _next_probe,
+            _parameters(next_probe, omit=("keep",)),
+        ),
+        "check": Tool(
+            "List the findings of profiles: problems of the measurement and of the training, each with its remedy.",
+            _check,
+            _parameters(check),
+        ),
+        "compare": Tool(
+            "Test whether groups of records differ in a metric, and estimate by how much.",
+            _compare,
+            _parameters(compare, omit=("factors", "scaling", "scale", "needs", "html")),
+        ),
+        "plan_sweep": Tool(
+            "Plan a sweep, which runs a probe of a training on several machines, and compute its cost. Nothing is "
+            "started: show the user the cost, the plan and the command. 'factors' maps names to levels, such as "
+            '{"instance_type": ["g5.xlarge", "g6.xlarge"]}; {name} in the command is replaced by the level. '
+            "The runner 'skypilot' rents machines, 'local', 'ssh' and 'slurm' use own ones.",
+            _plan_sweep,
+            _parameters(Plan, show_plan, omit=("plan",)),
+        ),
+    }
+
+
+def _parameters(*sources: Callable[..., Any], omit: Iterable[str] = (), **defaults: Any) -> dict[str, Any]:
+    """The parameters of the commands ``sources``, without ``omit`` and with other ``defaults``."""
+    found = {
+        name: parameter
+        for source in sources
+        for name, parameter in inspect.signature(source, eval_str=True).parameters.items()
+        if name not in ("format", *omit)
+    }
+    return found | {name: found[name].replace(default=value) for name, value in defaults.items()}
+
+
+def _describe(option: Any) -> str:
+    """The help text of an option of the command line, with names of options as names of arguments."""
+    text = option.help or ""
+    default = f" Default: {option.show_default}." if isinstance(option.show_default, str) else ""
+    return re.sub(r"--([a-z][a-z-]+)", lambda found: found[1].replace("-", "_"), text + default)
+
+
+def _without_titles(schema: Any) -> Any:
+    """``schema`` without the titles that pydantic makes from the names of fields."""
+    if isinstance(schema, dict):
+        kept = {key: value for key, value in schema.items() if key != "title" or not isinstance(value, str)}
+        return {key: _without_titles(value) for key, value in kept.items()}
+    return [_without_titles(one) for one in schema] if isinstance(schema, list) else schema
+
+
+def _restrict(name: str, value: Any, folders: Sequence[Path]) -> Any:
+    """The path or the paths ``value`` with all links resolved, if they are in one of ``folders``."""
+    if isinstance(value, list):
+        return [str(_restrict(name, one, folders)) for one in value]
+    if "://" in str(value):
+        raise ArgumentError(f"{name} is a URL, and this server reads local files only. Give a local path.")
+    path = Path(os.path.realpath(folders[0] / check_path(name, value)))
+    if not any(path.is_relative_to(folder) for folder in folders):
+        raise ArgumentError(
+            f"{name} is outside the folders that this server may read. Give a path in one of them, or ask the user to "
+            "start the server with: vmselect mcp --folder FOLDER"
+        )
+    return path
+
+
+# -- answers -----------------------------------------------------------------------------------------------------------
+
+
+def _prices(
+    *,
+    instance_type: list[str] | None,
+    catalog: Path | None,
+    own_prices: Path | None,
+    date: str | None,
+    retired: bool,
+    top: int | None,
+    **search: Any,
+) -> dict[str, Any]:
+    from vmselect.catalog import COLUMNS
+
+    listed = open_catalog(catalog, date=date, own_prices=own_prices)
+    found = find_prices(listed, instance_type or [], retired=retired or bool(date), **search)
+    shown = found.rows if top is None else found.rows.head(top)
+    return {
+        "prices": plain_rows(frame_rows(shown), COLUMNS),
+        "omitted": len(found.rows) - len(shown),
+        "origin": found.origin,
+        "findings": _plain_findings(found.findings),
+    }
+
+
+def _estimate(*, profiles: list[str], **options: Any) -> dict[str, Any]:
+    found = estimate_trainings(profiles, **options)
+    return {
+        "estimates": plain_rows(found.rows, (*FIT_COLUMNS, "confidence", "terms")),
+        "findings": _plain_findings(found.findings),
+        "errors": [str(error) for error in found.failed],
+    }
+
+
+def _rank(
+    *, profiles: list[str], epochs: str | None, decide_at: int | None, top: int, **options: Any
+) -> dict[str, Any]:
+    ranking = RankingOptions(**options).rank(profiles, **read_epochs(epochs), decide_at=decide_at)
+    return ranking.payload(top=top)
+
+
+def _next_probe(*, profiles: list[str], epochs: str | None, decide_at: int | None, **options: Any) -> dict[str, Any]:
+    ranking = rank_unprobed(profiles, epochs, decide_at, RankingOptions(**options))
+    probe = ranking.next_probe
+    return {
+        "next_probe": asdict(probe) if probe else None,
+        "verdict": ranking.verdict,
+        "expected_regret": ranking.expected_regret,
+    }
+
+
+def _check(*, profiles: list[str]) -> dict[str, Any]:
+    from vmselect.records.training import METHOD_TIMES
+
+    rows, unreadable = check_profiles(profiles)
+    if unreadable and not rows:
+        raise ProfileError(unreadable[0])
+    return {"findings": plain_rows(rows, (*CHECK_COLUMNS, *METHOD_TIMES)), "errors": unreadable}
+
+
+def _compare(
+    *,
+    paths: list[str],
+    by: str,
+    metric: str,
+    baseline: str | None,
+    within: str | None,
+    unit: str,
+    alpha: float,
+    better: str | None,
+    **options: Any,
+) -> dict[str, Any]:
+    from vmselect.records import load_records
+
+    names = split_names(metric, option="metric")
+    common = comparison_options(names, **options)
+    found = compare_groups(
+        load_records(paths), by=by, metrics=names, baseline=baseline, within=within, unit=unit, alpha=alpha,
+        better=better, **common,
+    )  # fmt: skip
+    return {"comparisons": [one.payload() for one in found]}
+
+
+def _plan_sweep(
+    *,
+    budget_usd: float | None,
+    catalog: Path | None,
+    own_prices: Path | None,
+    date: str | None,
+    **plan: Any,
+) -> dict[str, Any]:
+    from vmselect.sweeps import Plan
+    from vmselect.sweeps.plan import as_yaml
+
+    made = Plan(**plan)
+    listed = open_catalog(catalog, date=date, own_prices=own_prices)
+    made.check_stand_ins(listed)
+    frame = made.to_frame(listed)
+    estimated, worst = (float(frame[name].sum()) for name in ("estimated_usd", "worst_usd"))
+    budget = math.ceil(100 * worst) / 100 if budget_usd is None else budget_usd
+    command = [
+        "vmselect",
+        "sweep",
+        "run",
+        "plan.yaml",
+        "sweep/",
+        *(["--budget-usd", f"{budget:.15g}"] if budget else []),
+    ]
+    return {
+        "plan_yaml": as_yaml(made.to_dict()),
+        "trials": len(frame),
+        "first_trials": plain_rows(frame_rows(frame.head(TOP)), [str(name) for name in frame.columns]),
+        "location": made.location,
+        "estimated_usd": estimated,
+        "worst_usd": worst,
+        "within_budget": None if budget_usd is None else worst <= budget_usd,
+        "command": shlex.join(command),
+        "to_start": "Nothing was started. The user saves plan_yaml as plan.yaml and runs the command, which asks for "
+        "confirmation before it starts or rents anything.",
+    }
+
+
+def _plain_findings(findings: Iterable[Finding]) -> list[dict[str, Any]]:
+    return [asdict(finding) for finding in findings]
+
+
+# -- server ------------------------------------------------------------------------------------------------------------
+
+
+def make_server(server_module: Any, folders: Sequence[Path]) -> Any:
+    """A server of the MCP SDK with all tools, which read files in ``folders`` only."""
+    import asyncio
+
+    types = _require("mcp.types")
+    one_at_a_time = asyncio.Lock()
+
+    async def on_list_tools(_context: Any, _page: Any) -> Any:
+        hints = types.ToolAnnotations(
+            read_only_hint=True, destructive_hint=False, idempotent_hint=True, open_world_hint=False
+        )
+        return types.ListToolsResult(
+            tools=[
+                types.Tool(name=name, description=tool.description, input_schema=tool.input_schema, annotations=hints)
+                for name, tool in list_tools().items()
+            ]
+        )
+
+    async def on_call_tool(_context: Any, request: Any) -> Any:
+        try:
+            tool = list_tools().get(request.name)
+            if tool is None:
+                raise ArgumentError(f"There is no tool {request.name}. Call one of: {', '.join(list_tools())}.")
+            async with one_at_a_time:
+                answer = await asyncio.to_thread(tool.call, request.arguments or {}, folders)
+        except (VmselectError, OSError) as error:
+            return types.CallToolResult(content=[types.TextContent(type="text", text=str(error))], is_error=True)
+        text = json.dumps(answer, ensure_ascii=False, allow_nan=False)
+        return types.CallToolResult(
+            content=[types.TextContent(type="text", text=text)], structured_content=json.loads(text)
+        )
+
+    return server_module.Server(
+        "vmselect", version=__version__, instructions=INSTRUCTIONS, on_list_tools=on_list_tools,
+        on_call_tool=on_call_tool,
+    )  # fmt: skip

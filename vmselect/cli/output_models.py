@@ -1,0 +1,734 @@
+# Models that are made from dataclasses are variables for mypy, not types.
+# mypy: disable-error-code="valid-type,misc,call-overload"
+"""Pydantic models of all JSON that commands print, and JSON Schemas of these models and of records.
+
+A command prints plain dictionaries; tests validate real output against these schemas. A schema that changes needs a new
+version in :data:`OUTPUTS`, or for records a new format. ``tests/support/write_schemas.py`` writes the files that ship.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any, Literal, NamedTuple, get_type_hints
+
+from pydantic import BaseModel, ConfigDict, TypeAdapter, create_model
+
+from vmselect.catalog import Offer
+from vmselect.catalog.refresh import Progress
+from vmselect.comparison.requirements import Fact
+from vmselect.comparison.significance import Summary
+from vmselect.comparison.speedup import Speedup
+from vmselect.estimation.runtime import TERMS
+from vmselect.ranking import limits, next_probe, rows
+from vmselect.ranking.measures import Settings
+from vmselect.records.forecast import Basis
+from vmselect.records.record import Factor
+from vmselect.records.registry import KINDS
+from vmselect.records.registry import REQUIRED as REQUIRED_IN_FILES
+from vmselect.records.training import METHOD_TIMES, Outcome
+from vmselect.scoring.matching import Unscored
+from vmselect.sweeps.run import Cleaned
+
+Severity = Literal["warning", "info"]
+Numbers = dict[str, float]
+
+
+class Output(BaseModel):
+    """Base of the models: other fields are errors."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class Open(BaseModel):
+    """Base of models with further fields, such as a column per factor."""
+
+    model_config = ConfigDict(extra="allow")
+
+
+def _model(source: type, /, **changes: Any) -> type[BaseModel]:
+    """A model with the fields of the dataclass ``source``, all of them required, and with ``changes``."""
+    hints = get_type_hints(source)
+    kinds = {one.name: hints[one.name] for one in fields(source)} | changes
+    required: dict[str, Any] = {name: (kind, ...) for name, kind in kinds.items()}
+    return create_model(source.__name__, __base__=Output, __doc__=_first_line(source), **required)
+
+
+def _row(name: str, text: str, /, **kinds: Any) -> type[BaseModel]:
+    """A model with the required fields ``kinds``."""
+    required: dict[str, Any] = {field: (kind, ...) for field, kind in kinds.items()}
+    return create_model(name, __base__=Output, __doc__=text, **required)
+
+
+def _first_line(source: type) -> str:
+    return (inspect.getdoc(source) or "").partition("\n")[0]
+
+
+# -- parts -------------------------------------------------------------------------------------------------------------
+
+
+class Finding(Output):
+    """A warning or an information, with what to do. Diagnoses also have ``evidence`` and ``bound``."""
+
+    code: str
+    message: str
+    remedy: str
+    severity: Severity
+    evidence: Numbers | None = None
+    bound: str | None = None
+
+
+class Spread(Output):
+    """A value with the bounds of its interval."""
+
+    value: float
+    low: float
+    high: float
+
+
+class Metric(Output):
+    """A metric that is compared, with its unit, and whether less or more of it is better."""
+
+    name: str
+    unit: str
+    better: Literal["less", "more"] | None
+
+
+_RATIO = dict.fromkeys(("ratio", "ratio_low", "ratio_high", "percent", "percent_low", "percent_high"), float | None)
+_EFFECT = dict.fromkeys(
+    ("effect", "low", "high", "percent", "percent_low", "percent_high", "p_value", "share"), float | None
+)
+
+# -- rankings ----------------------------------------------------------------------------------------------------------
+
+
+class Runtime(Output):
+    """Coefficients of the time of a training as a function of the number of epochs."""
+
+    fixed_seconds: float
+    epoch_seconds: float
+    first_validation_seconds: float
+    validation_seconds: float
+    validation_freq: int
+    validation_from: int
+    validation_until: int | None
+    early_stopping: list[int] | None
+    low: list[float]
+    high: list[float]
+    certain: list[float]
+    terms: dict[str, list[float]]
+
+
+class Machine(Output):
+    """An instance type with its factors and runtime."""
+
+    instance_type: str
+    provider: str | None
+    batch_size: int | None
+    title: str
+    basis: Basis
+    repetitions: int
+    probe_seconds: float | None
+    iterations: Numbers
+    factors: dict[str, Factor]
+    method: str
+    runtime: Runtime
+    epochs: list[float] | None
+
+
+class Candidate(Output):
+    """A machine with an offer; ``machine`` and ``findings`` are positions in those lists."""
+
+    machine: int
+    title: str
+    instance_type: str
+    batch_size: int | None
+    varied: str | None
+    provider: str
+    service: str | None
+    region: str
+    market: str
+    gpu_model: str | None
+    gpu_count: float | None
+    vcpus: float | None
+    memory_gib: float | None
+    date: str | None
+    usd_per_hour: float
+    moving_usd: float
+    billing_increment_seconds: float
+    billing_minimum_seconds: float
+    findings: list[int]
+
+
+class Omitted(Output):
+    """Numbers of rows and excluded candidates that were left out."""
+
+    rows: int
+    excluded: int
+
+
+class Study(Output):
+    """The convergence study from which the epochs come, and what the selection cost."""
+
+    monitor: str
+    mode: Literal["min", "max"]
+    patience: int
+    min_delta: float
+    start_from_epoch: int
+    model: str | None
+    demands: Numbers
+    measured: list[dict[str, float | None]]
+    sizes: list[dict[str, float | str | None]]
+    cost: dict[str, float | None]
+
+
+RankingRow = _model(
+    rows.Row, candidate=int, findings=list[int], measures=dict[str, Spread], factors=dict[str, Factor],
+    terms=Numbers, limit_chances=Numbers, service=str | None,
+)  # fmt: skip
+Excluded, NextProbe, Shortfall = (_model(one) for one in (rows.Excluded, next_probe.NextProbe, limits.Shortfall))
+RankingSettings = _model(Settings, objective=Numbers, interruptions=Numbers | None, quantile=float)
+
+
+class Ranking(Output):
+    """A ranking: rows in order, excluded candidates with reasons, and what is needed to rank again."""
+
+    format: Literal[1]
+    writer: str
+    verdict: str
+    settings: RankingSettings
+    machines: list[Machine]
+    candidates: list[Candidate]
+    shortfall: Shortfall | None
+    excluded: list[Excluded]
+    expected_regret: Numbers
+    next_probe: NextProbe | None
+    rows: list[RankingRow]
+    omitted: Omitted | None = None
+    ranking_findings: list[int]
+    findings: list[Finding]
+    study: Study | None = None
+
+
+# -- comparisons -------------------------------------------------------------------------------------------------------
+
+Group = _row(
+    "Group", "A group of runs, and its ratio to the baseline.",
+    group=str, **{one.name: float | None for one in fields(Summary)} | {"count": int} | _RATIO, baseline=bool,
+)  # fmt: skip
+Pair = _row(
+    "Pair", "Two groups with the test of their difference.",
+    first=str, second=str, difference=float | None,
+    **dict.fromkeys(("ratio", "ratio_low", "ratio_high", "percent"), float | None),
+    **dict.fromkeys(("statistic", "p_value", "p_adjusted", "effect_size"), float | None), significant=bool,
+)  # fmt: skip
+Test = _row(
+    "Test", "The test whether any group differs.",
+    name=str, **dict.fromkeys(("statistic", "p_value", "exact_p_value"), float | None), alpha=float, significant=bool,
+    reason=str | None,
+)  # fmt: skip
+Scenario = _row(
+    "Scenario", "A group at fixed levels of other factors.",
+    scenario=str, group=str, count=int, mean=float | None, **_RATIO,
+)  # fmt: skip
+Shift = _row(
+    "Shift", "A level shift inside a run.",
+    group=str, run=int, after=int, **dict.fromkeys(("before", "then", "percent", "p_value"), float | None),
+)  # fmt: skip
+
+
+class Comparison(Output):
+    """Groups of runs, and whether they differ."""
+
+    metric: Metric
+    by: list[str]
+    within: list[str]
+    unit: Literal["runs", "blocks"]
+    baseline: str
+    confidence: float
+    groups: list[Group]
+    pairs: list[Pair]
+    test: Test
+    winner: str | None
+    verdict: str
+    values: dict[str, list[float]]
+    scenarios: list[Scenario]
+    shifts: list[Shift]
+    findings: list[Finding]
+
+
+class Cell(Open):
+    """A combination of levels, with a field per factor."""
+
+    count: int
+    mean: float | None
+    sd: float | None
+    low: float | None
+    high: float | None
+
+
+Main = _row(
+    "Main", "A level of a factor and its effect.",
+    factor=str, level=Factor, count=int, mean=float | None, **_EFFECT,
+)  # fmt: skip
+Interaction = _row(
+    "Interaction", "A pair of levels, and its effect beyond the main effects.",
+    factor_1=str, level_1=Factor, factor_2=str, level_2=Factor, count=int, **_EFFECT,
+)  # fmt: skip
+Term = _row(
+    "Term", "A factor or a pair of factors, with its F test.",
+    factor=str, share=float | None, freedom=int, **dict.fromkeys(("statistic", "p_value", "p_adjusted"), float | None),
+    from_level=Factor | None, to_level=Factor | None,
+    **dict.fromkeys(("difference", "percent", "percent_low", "percent_high"), float | None),
+)  # fmt: skip
+
+
+class Error(Output):
+    """How the error of the effects was estimated, and its degrees of freedom."""
+
+    source: str
+    freedom: int
+
+
+class Effects(Output):
+    """Effects of factors on a metric."""
+
+    metric: Metric
+    scale: Literal["linear", "log"]
+    confidence: float
+    average: float
+    error: Error
+    cells: list[Cell]
+    main: list[Main]
+    interactions: list[Interaction]
+    factors: list[Term]
+    verdict: str
+    findings: list[Finding]
+
+
+SpeedupRow = _model(Speedup, **{one.name: float | None for one in fields(Speedup) if one.type == "float"})
+
+
+class Scaling(Output):
+    """Speed-ups of several workers over one."""
+
+    epochs: int
+    confidence: float
+    rows: list[SpeedupRow]
+    findings: list[Finding]
+
+
+class ScoreRow(Open):
+    """A candidate with its score, and with the points of each requirement."""
+
+    rank: int
+    candidate: str
+    score: float
+
+
+ScorePart = _row(
+    "ScorePart", "The points of a candidate in one requirement.",
+    candidate=str, need=str, condition=str, grade=float, weight=float, points=float,
+    **{one.name: get_type_hints(Fact)[one.name] for one in fields(Fact)},
+)  # fmt: skip
+
+
+class Scores(Output):
+    """Groups scored by requirements."""
+
+    title: str
+    best: str | None
+    table: list[ScoreRow]
+    parts: list[ScorePart]
+    excluded: dict[str, str]
+    verdict: str
+
+
+Compared = Comparison | Effects | Scaling | Scores
+
+
+class Change(Output):
+    """The change of a training on a machine from the old to the new profiles."""
+
+    title: str
+    model: str | None
+    instance_type: str | None
+    batch_size: int | None
+    epochs_old: int
+    epochs_new: int
+    step_seconds_old: float | None
+    step_seconds_new: float | None
+    step_percent: float | None
+    step_percent_low: float | None
+    step_percent_high: float | None
+    seconds_old: float
+    seconds_new: float
+    time_percent: float
+    time_percent_low: float
+    time_percent_high: float
+    usd_per_hour: float | None
+    usd_change: float | None
+    usd_change_low: float | None
+    usd_change_high: float | None
+    exceeds: str
+
+
+class Changes(Output):
+    """The changes of all trainings, and whether one exceeds a limit."""
+
+    changes: list[Change]
+    exceeds: bool
+    findings: list[Finding]
+
+
+# -- scores of forecasts -----------------------------------------------------------------------------------------------
+
+
+class ScoreGroup(Output):
+    """Errors and coverage of a group of forecasts."""
+
+    group: str
+    outcomes: int
+    error_percent: float
+    bias_percent: float
+    coverage: float
+    coverage_low: float
+    coverage_high: float
+    width_percent: float
+    regret_percent: float | None
+
+
+class Case(Output):
+    """A forecast and its outcome."""
+
+    title: str
+    method: str
+    basis: Basis
+    family: str
+    gpu: str
+    backend: str
+    model: str
+    month: str
+    batch_size: int | None
+    epochs: float
+    real_seconds: float
+    seconds: float
+    seconds_low: float
+    seconds_high: float
+    confidence: float
+    error_percent: float
+    inside: bool
+    width_percent: float
+    real_cost_usd: float | None
+    cost_usd: float | None
+    differences: str
+    forecast: str
+    outcome: str
+
+
+class WorstCase(Case):
+    """A forecast with a large error, and its findings."""
+
+    findings: list[Finding]
+
+
+class Reliability(Output):
+    """Observed coverage at a level of confidence."""
+
+    confidence: float
+    coverage: float
+    low: float
+    high: float
+
+
+class Waiting(Output):
+    """A forecast without an outcome."""
+
+    forecast: str
+    title: str
+
+
+UnscoredRow = _model(Unscored)
+
+
+class Score(Output):
+    """Forecasts against outcomes."""
+
+    verdict: str
+    outcomes: int
+    mean_error_percent: float | None
+    bias_percent: float | None
+    coverage: float | None
+    confidence: float | None
+    width_percent: float | None
+    regret: dict[str, float | None]
+    groups: dict[str, list[ScoreGroup]]
+    reliability: list[Reliability]
+    worst: list[WorstCase]
+    cases: list[Case]
+    unscored: list[UnscoredRow]
+    waiting: list[Waiting]
+    findings: list[Finding]
+
+
+# -- rows --------------------------------------------------------------------------------------------------------------
+
+CheckRow = _row(
+    "CheckRow", "A finding of a profile, or a profile without findings.",
+    file=str, instance_type=str | None, batch_size=int | None, model=str | None, outcome=Outcome,
+    severity=Literal["warning", "info", "fine"], code=str | None, message=str | None, remedy=str | None,
+    **dict.fromkeys(METHOD_TIMES, float | None),
+)  # fmt: skip
+
+
+class _EstimateRow(Output):
+    instance_type: str | None
+    fit: int | str | None = None
+    fits: int | None = None
+    name: str | None = None
+    batch_size: int | None
+    model: str | None
+    epochs: float | None
+    seconds: float
+    low: float
+    high: float
+    training: float | None
+    initialization: float | None
+    method: str
+    repetitions: int | None
+
+
+EstimateRow = create_model(
+    "EstimateRow",
+    __base__=_EstimateRow,
+    __doc__="The time of a training on a machine, in seconds; with fields of fits and of terms if there are any.",
+    **{name: (float | None, None) for name in TERMS if name not in _EstimateRow.model_fields},
+)
+
+
+class MemoryRow(Output):
+    """Peak GPU memory at a batch size, or the largest batch size of a GPU type."""
+
+    answer: Literal["peak", "largest"]
+    model: str | None
+    gpu_model: str | None
+    gpu_memory_gib: float | None
+    usable_gib: float | None
+    batch_size: int | None
+    peak_gib: float | None
+    low_gib: float | None
+    high_gib: float | None
+    basis: str | None
+
+
+Price = _row(
+    "Price", _first_line(Offer),
+    **{name: one.annotation for name, one in Offer.model_fields.items()}
+    | dict.fromkeys(("service", "date", "gpu_model", "source", "note"), str | None),
+)  # fmt: skip
+
+
+class PriceChange(Output):
+    """A price that differs between two catalogs."""
+
+    change: Literal["new", "gone", "higher", "lower"]
+    provider: str
+    service: str | None
+    instance_type: str
+    region: str
+    market: str
+    old_usd_per_hour: float | None
+    new_usd_per_hour: float | None
+    percent: float | None
+    old_date: str | None
+    new_date: str | None
+
+
+class HistoryRow(Output):
+    """A record of a history."""
+
+    created: str | None
+    kind: str
+    instance_type: str | None
+    gpu: str | None
+    model: str | None
+    batch_size: int | None
+    precision: str | None
+    outcome: str | None
+    step_seconds: float | None
+    total_seconds: float | None
+    file: str
+
+
+class Compaction(Output):
+    """Numbers of records that were compacted."""
+
+    records: int
+    added: int
+    parts: int
+    unreadable: int
+
+
+class SchemaRow(Output):
+    """A schema that ships."""
+
+    name: str
+    version: int
+    title: str
+
+
+class SharedRatio(Output):
+    """The ratio of the step times of two machine types."""
+
+    instance_type: str
+    compared_with: str
+    precision: str
+    batch_size: str
+    limited_by: str
+    time_ratio: float
+    trainings: int
+
+
+class PlannedTrial(Open):
+    """A trial of a plan, with a field per factor."""
+
+    trial: str
+    repetition: int
+    block: str
+    instance_type: str | None
+    nodes: int
+    usd_per_hour: float
+    estimated_usd: float
+    worst_usd: float
+    command: str
+
+
+class TrialStatus(Open):
+    """The state of a trial, with a field per factor."""
+
+    trial: str
+    status: str
+    attempts: int
+    seconds: float | None
+    spent_usd: float
+    records: int
+    reason: str
+
+
+class SweepEvent(Open):
+    """An event of a running sweep; its further fields depend on the event."""
+
+    event: str
+    at: str
+
+
+class SweepSummary(Output):
+    """The last line of a sweep."""
+
+    event: Literal["summary"]
+    folder: str
+    records: int
+    failed: list[str]
+    skipped: list[str]
+    unproved: list[str]
+    spent_usd: float
+    worst_usd: float
+    sure: list[str]
+    added: list[str]
+    saved_usd: float
+    saved_worst_usd: float
+    not_started: list[str]
+
+
+class TransferRow(Output):
+    """Measured transfers to and from a store."""
+
+    instance_type: str | None
+    url: str
+    files: int
+    megabytes: float
+    streams: int
+    upload_seconds_per_mb: float | None
+    download_seconds_per_mb: float | None
+    first_upload_seconds: float | None
+    first_download_seconds: float | None
+    cost_usd: float | None
+
+
+# -- schemas -----------------------------------------------------------------------------------------------------------
+
+
+class Printed(NamedTuple):
+    """The JSON that commands print: its version, its type, and the commands."""
+
+    version: int
+    kind: Any
+    commands: tuple[str, ...]
+
+
+OUTPUTS: Mapping[str, Printed] = {
+    "check": Printed(1, list[CheckRow], ("check",)),
+    "compare": Printed(1, Compared | list[Compared], ("compare",)),
+    "diff": Printed(1, Changes, ("diff",)),
+    "estimate": Printed(1, list[EstimateRow], ("estimate",)),
+    "estimate-memory": Printed(1, list[MemoryRow], ("estimate --memory",)),
+    "history-compact": Printed(1, list[Compaction], ("history compact",)),
+    "history-list": Printed(1, list[HistoryRow], ("history list",)),
+    "history-share": Printed(1, list[SharedRatio], ("history share",)),
+    "next": Printed(1, list[NextProbe], ("next",)),
+    "prices": Printed(1, list[Price], ("prices show",)),
+    "prices-diff": Printed(1, list[PriceChange], ("prices diff",)),
+    "prices-refresh": Printed(1, list[_model(Progress)], ("prices refresh",)),
+    "ranking": Printed(1, Ranking, ("rank", "select", "demo")),
+    "schema": Printed(1, list[SchemaRow], ("schema",)),
+    "score": Printed(1, Score, ("score",)),
+    "sweep-clean": Printed(1, list[_model(Cleaned)], ("sweep clean",)),
+    "sweep-line": Printed(1, SweepSummary | SweepEvent, ("sweep run", "sweep resume")),
+    "sweep-plan": Printed(1, list[PlannedTrial], ("sweep plan",)),
+    "sweep-status": Printed(1, list[TrialStatus], ("sweep status",)),
+    "transfer": Printed(1, list[TransferRow], ("transfer",)),
+}
+"""What commands print with ``--format json``. A sweep that runs prints a JSON value per line."""
+
+
+def schema_names() -> list[str]:
+    """The names of all schemas: kinds of records as ``record-training``, and outputs of commands."""
+    return sorted([*(f"record-{kind}" for kind in KINDS), *OUTPUTS])
+
+
+def generate_schema(name: str) -> dict[str, Any]:
+    """The JSON Schema ``name``, with its version in ``$id``."""
+    version = schema_version(name)
+    if name in OUTPUTS:
+        used = ", ".join(f"vmselect {command}" for command in OUTPUTS[name].commands)
+        model, title = OUTPUTS[name].kind, f"JSON output of {used}"
+    else:
+        kind = KINDS[name.removeprefix("record-")]
+        model, title = kind.model, f"File of a {kind.noun}"
+    schema = _shorten(TypeAdapter(model).json_schema(mode="validation"))
+    if name not in OUTPUTS:
+        del schema["properties"]["writer"]["default"]  # it contains the version of vmselect
+        schema["required"] = sorted({*schema.get("required", ()), *REQUIRED_IN_FILES, "kind"})
+    about = {"$schema": "https://json-schema.org/draft/2020-12/schema", "$id": f"urn:vmselect:{name}:{version}"}
+    return {**about, **schema, "title": title}
+
+
+def _shorten(schema: Any) -> Any:
+    """``schema`` with the first paragraph of each description only: docstrings also contain examples."""
+    if isinstance(schema, dict):
+        shortened = {key: _shorten(value) for key, value in schema.items()}
+        if isinstance(text := schema.get("description"), str):
+            shortened["description"] = " ".join(text.partition("\n\n")[0].split())
+        return shortened
+    return [_shorten(one) for one in schema] if isinstance(schema, list) else schema
+
+
+def schema_file(name: str) -> str:
+    """The name of the file in which the current version of the schema ``name`` ships."""
+    return f"{name}-{schema_version(name)}.json"
+
+
+def schema_version(name: str) -> int:
+    """The current version of the schema ``name``; for a record, the number of its file format."""
+    return OUTPUTS[name].version if name in OUTPUTS else KINDS[name.removeprefix("record-")].format
