@@ -56,7 +56,8 @@ MAX_ENTRIES = 2_000_000
 """Largest number of files in a folder. Listing a folder with more files raises an error."""
 
 RECENT_SECONDS = 60.0
-"""Age of a file below which its time does not identify its content, if the store gives times in whole seconds."""
+"""A file that was changed less than this ago may change again within the same second. If the store gives file times in
+whole seconds, the time of such a file does not identify its content."""
 
 _BATCH = 200
 """Number of files that are requested from a store at the same time."""
@@ -440,7 +441,10 @@ def _version(info: Mapping[str, Any]) -> str:
 
 
 def _is_recent(info: Mapping[str, Any]) -> bool:
-    """Whether a file may change again without another time: the times of sftp are whole seconds, and clocks differ."""
+    """Return whether a file was changed so recently that its time does not identify its content.
+
+    The file times of SFTP are whole seconds, and the clocks of two machines differ.
+    """
     changed = info.get("mtime")
     return not isinstance(changed, datetime) or time.time() - changed.timestamp() < RECENT_SECONDS
 

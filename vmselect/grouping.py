@@ -73,7 +73,10 @@ def _read_dispatch(profile: Profile) -> str | None:
 
 
 def _read_step_timing(profile: Profile) -> str | None:
-    """Whether the probe of a loop on a GPU timed steps, as all older probes did, or blocks of steps; else None."""
+    """Return "steps" or "blocks", whichever the probe of a training loop on a GPU has measured; None for others.
+
+    Probes of older versions measured steps.
+    """
     environment = profile.environment
     return (environment.step_timing or "steps") if profile.probe == "loop" and environment.framework_gpus else None
 
@@ -191,7 +194,7 @@ def identify(profile: Profile) -> Identity:
 
 
 def has_factors(profile: Profile) -> bool:
-    """Whether the factors of a profile are known, even if it has none. Records of old formats do not state them."""
+    """Return whether the factors of a profile are known, even if there are none. Old record formats lack factors."""
     return "factors" in profile.model_fields_set
 
 

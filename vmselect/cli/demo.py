@@ -1,4 +1,4 @@
-"""The command ``vmselect demo``: the ranking of the example records that ship with vmselect, and its report page."""
+"""The command ``vmselect demo``, which ranks the machines of example records that ship with vmselect."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ if TYPE_CHECKING:
     from vmselect.ranking import Ranking
 
 EXAMPLE_RECORDS = Path(__file__).parents[1] / "example_records"
-"""Published times of six GPU machines, one profile each."""
+"""Folder of the example records: published training times of six GPU machines, one profile each."""
 PRICE_DATE = "2021-02-28"
 DEADLINE_HOURS = 0.5
 
 
 def demo(
-    out: Annotated[Path, typer.Option("--out", help="HTML file to write the report page to.")] = Path("demo.html"),
+    out: Annotated[Path, typer.Option("--out", help="HTML file for the report page.")] = Path("demo.html"),
     format: FormatOption = Format.table,  # noqa: A002
 ) -> None:
     """Rank six GPU machines by example records that ship with vmselect, and write the report page.
 
-    The times are published ones: ResNet-50 on CIFAR-10 at batch size 512, means of three runs (Malta, 2021, Table 4.2).
+    The times were published: ResNet-50 on CIFAR-10 at batch size 512, means of three runs (Malta, 2021, Table 4.2).
     The prices are those of February 2021, and the deadline is half an hour. Nothing is measured, rented or downloaded.
-    The address of the page is printed to standard error.
+    The URL of the page is printed to standard error.
 
     Examples:
 
@@ -42,7 +42,7 @@ def demo(
 
 
 def rank_example() -> Ranking:
-    """The ranking of the example records at the prices of their time, with a finding that calls it an example."""
+    """Rank the machines of the example records at the prices of 2021, with a finding that this is an example."""
     from vmselect.catalog import Catalog
     from vmselect.findings import Finding
     from vmselect.ranking import rank

@@ -1,4 +1,4 @@
-"""The command ``vmselect diff``: what a change of the code does to the time and cost of a training."""
+"""The command ``vmselect diff``, which compares time and cost of trainings before and after a change of the code."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def diff(
     new: Annotated[str, typer.Argument(help="Profiles after the change: a file, folder or URL.", show_default=False)],
     epochs: Annotated[
         int | None,
-        typer.Option("--epochs", "-e", help="Number of epochs of the training.", show_default="as probed"),
+        typer.Option("--epochs", "-e", help="Number of epochs to train.", show_default="as probed"),
     ] = None,
     limit_percent: Annotated[
         float | None, limit_option(help="Exit with code 1 if the total time grows by more than this percentage.")
@@ -29,20 +29,20 @@ def diff(
     markdown: Annotated[
         Path | None, typer.Option(help="Also append a Markdown table to this file, such as $GITHUB_STEP_SUMMARY.")
     ] = None,
-    region: Annotated[str | None, price_option(help="Region whose prices are used.", show_default="as probed")] = None,
+    region: Annotated[str | None, price_option(help="Region of the prices.", show_default="as probed")] = None,
     market: Annotated[
-        str, price_option(help="Market: on_demand, spot, reserved_1y or reserved_3y.")
+        str, price_option(help="Market of the prices: on_demand, spot, reserved_1y or reserved_3y.")
     ] = _defaults.MARKET,
     catalog: CatalogOption = None,
     own_prices: OwnPricesOption = None,
     date: DateOption = None,
     format: FormatOption = Format.table,  # noqa: A002
 ) -> None:
-    """Compare the time and cost of the same trainings before and after a change.
+    """Compare the time and cost of the same trainings before and after a change of the code.
 
-    Trainings are matched by model, machine type, batch size and factors. A limit is exceeded if the estimate is above
-    it and the whole interval is above zero, so that noise alone does not fail a pull request. Exit code 1 when a limit
-    is exceeded, 2 when nothing can be compared.
+    Trainings are matched by model, machine type, batch size and factors. A limit is exceeded if the estimated increase
+    is above the limit and its whole interval is above zero, so that noise alone does not fail a pull request. Exit code
+    1 if a limit is exceeded, 2 if nothing can be compared.
 
     Examples:
 

@@ -1,4 +1,4 @@
-"""The command ``vmselect export``: estimates, rankings and scores in an experiment tracker."""
+"""The command ``vmselect export``, which writes estimates, rankings and scores to an experiment tracker."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from vmselect.errors import ArgumentError
 
 
 class Tracker(enum.StrEnum):
-    """Trackers to which results are exported."""
+    """Experiment trackers to which results can be exported."""
 
     tensorboard = "tensorboard"
     mlflow = "mlflow"
@@ -22,7 +22,7 @@ class Tracker(enum.StrEnum):
 
 
 class Result(enum.StrEnum):
-    """Results that are exported."""
+    """Kinds of results that can be exported."""
 
     ranking = "ranking"
     estimates = "estimates"
@@ -32,12 +32,12 @@ class Result(enum.StrEnum):
 @with_ranking_options
 def export(
     profiles: ProfilesArgument,
-    to: Annotated[Tracker, typer.Option(help="Tracker that stores the results.", show_default=False)],
+    to: Annotated[Tracker, typer.Option(help="Experiment tracker to export to.", show_default=False)],
     result: Annotated[
         Result, typer.Option(help="Results to export: the ranking, an estimate per machine, or the score of forecasts.")
     ] = Result.ranking,
     folder: Annotated[
-        Path | None, typer.Option(help="Folder of the tracker.", show_default="runs, mlruns or wandb")
+        Path | None, typer.Option(help="Folder for the tracker's files.", show_default="runs, mlruns or wandb")
     ] = None,
     name: Annotated[str | None, typer.Option(help="Name of the run in the tracker.")] = None,
     epochs: EpochsOption = None,

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _FORMULA_STARTS = ("=", "+", "-", "@", "\N{REPLACEMENT CHARACTER}")
 
 PROGRESS_SECONDS = 2.0
-"""Time after which a command shows that it is still working."""
+"""Seconds after which a command shows a spinner."""
 
 
 class Format(enum.StrEnum):
@@ -93,12 +93,12 @@ class _Verbosity:
 
 
 def set_quiet(quiet: bool) -> None:
-    """Suppress messages on standard error that are not errors, or show them again."""
+    """With ``quiet=True``, suppress messages on standard error other than errors; with False, show them again."""
     _Verbosity.quiet = quiet
 
 
 def print_err(lines: Iterable[object], *, always: bool = False) -> None:
-    """Print each of ``lines`` to standard error, unless --quiet was given. ``always`` is for errors."""
+    """Print each of ``lines`` to standard error, unless --quiet was given. Errors are printed with ``always=True``."""
     if _Verbosity.quiet and not always:
         return
     console = Console(stderr=True, highlight=False, soft_wrap=True)
@@ -108,7 +108,7 @@ def print_err(lines: Iterable[object], *, always: bool = False) -> None:
 
 @contextlib.contextmanager
 def working(what: str) -> Iterator[None]:
-    """Show ``what`` with a spinner on the terminal if the block takes longer than two seconds."""
+    """Context manager that shows the text ``what`` with a spinner if the code inside it takes more than two seconds."""
     if _Verbosity.quiet or not sys.stderr.isatty():
         yield
         return

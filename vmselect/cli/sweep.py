@@ -189,7 +189,7 @@ def status(
     for attempt in state.open_attempts:
         print_err([f"Trial {attempt.trial} may still run. To stop it: {command}"])
     if state.url and (waiting := sum(map(len, state.records.values())) - len(state.copied)):
-        print_err([f"{waiting} records are not copied to {state.url} yet."])
+        print_err([f"{waiting} records have not been copied to {state.url} yet."])
 
 
 @app.command()
@@ -239,7 +239,7 @@ def _run(plan: Plan, folder: str, format: Format, *, history: list[str] | None, 
 
     where, url = locate(folder, plan)
     if url is not None:
-        print_err([f"Records are copied to {url}. The journal and the trials are in {where}"])
+        print_err([f"Records will be copied to {url}. The journal and other files of the sweep are in {where}"])
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # stop the trials as on Ctrl-C
     with contextlib.closing(View(plan, as_json=format is Format.json)) as view:
         result = sweep(
@@ -264,7 +264,7 @@ def _finish(result: SweepResult, format: Format) -> None:  # noqa: A002
     else:
         print_out(result)
     print_err([*result.failed, *result.skipped, *result.unproved])
-    print_err(f"{file} is not copied: {why}" for file, why in result.uncopied.items())
+    print_err(f"{file} could not be copied: {why}" for file, why in result.uncopied.items())
     if format is not Format.json:
         print_err(_next_commands(result))
     incomplete = result.failed or result.unproved or result.not_started or result.uncopied

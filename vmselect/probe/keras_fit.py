@@ -73,10 +73,10 @@ class Schedule(NamedTuple):
 def read_schedule(
     frequency: int | Collection[int], *, initial_epoch: int = 0, epochs: int | None = None
 ) -> Schedule | None:
-    """The schedule of Keras' ``validation_freq``, counted from the first epoch of the training; None without any.
+    """Convert Keras' ``validation_freq`` to a schedule, counted from the first epoch; None if there are no validations.
 
-    A list of epochs at unequal distances becomes a schedule with the same number of validations. A list that reaches
-    the end of the training (``epochs``) continues if the training is made longer.
+    A list of epochs at unequal distances becomes a schedule with the same number of validations. If the list reaches
+    the end of the training (``epochs``), the schedule has no end, so that it also applies to a longer training.
 
     >>> read_schedule(range(1000, 4001, 20), epochs=4000)
     Schedule(every=20, first=1000, last=None)

@@ -193,7 +193,7 @@ class LoopProbe(Probe):
             recording.note()
 
     def _recognize_framework(self, recording: Recording) -> None:
-        """After the first step, record the framework, and time blocks of steps if its device is asynchronous."""
+        """Record the framework, and measure blocks of steps if it is asynchronous. Called after the first step."""
         with recording.timer.leave_out():
             recording.set_backend(name_loop_backend())
             if recording.is_asynchronous or self._is_asynchronous:

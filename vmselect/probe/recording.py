@@ -148,7 +148,7 @@ class Recording:
             feeders, self._counters = environment.count_feeders(self.workers, self._environment.backend)
             self.fit = fit.times(feeders)
             self.blocks: StepBlocks | None = None
-            """Blocks of steps of a training other than Keras `fit`, if a device executes steps asynchronously."""
+            """Measures blocks of steps, if the device is asynchronous and the training does not use Keras ``fit``."""
             self._pauses = PauseWatch(self.timer)
             if kind == "epoch":  # a garbage collection stays part of the epoch: there is no step to exclude it from
                 self._pauses.stop()
@@ -242,17 +242,17 @@ class Recording:
             self._environment = read_environment(self.model, backend).model_copy(update={"step_timing": timing})
 
     def begin_blocks(self, synchronize: Callable[[], object], *, overlap: bool, watched_after: int | None) -> None:
-        """Time blocks of steps from now on; :class:`StepBlocks` describes the arguments."""
+        """From now on, measure blocks of steps instead of single steps; see :class:`StepBlocks` for the arguments."""
         self._environment = self._environment.model_copy(update={"step_timing": "blocks"})
         self.blocks = StepBlocks(
             self.timer, synchronize, overlap=overlap, watched_after=watched_after, drained=self.observation.drained
         )
 
     def end_step(self, batch: int, covers: int = 1, *, last: bool = False) -> bool:
-        """Record that ``covers`` steps up to step ``batch`` of the epoch have ended; return whether a reading ends.
+        """Record that ``covers`` steps up to step ``batch`` of the epoch have ended. Return whether they end a reading.
 
-        If blocks of steps are timed, the steps were submitted, and ``last`` ends the block. The last step of an epoch
-        and the step before a smaller last batch end a block too.
+        If blocks of steps are measured, the steps have only been submitted to the device, and ``last=True`` ends the
+        block. The last step of an epoch and the step before a smaller last batch end a block too.
         """
         if self.blocks is None:
             self.timer.end_step(batch, covers)
@@ -263,13 +263,13 @@ class Recording:
         return self.blocks.submit(batch, covers, last=last)
 
     def close_block(self) -> None:
-        """End the running block of steps, if there is one."""
+        """End the current block of steps, if blocks are measured."""
         if self.blocks is not None:
             self.blocks.close()
 
     @property
     def steps_begun(self) -> int:
-        """Number of steps until now, including those of the running block."""
+        """Number of steps so far, including the steps of the current block, which has not ended."""
         return self.timer.steps + (self.blocks.steps if self.blocks is not None else 0)
 
     def describe_torch(self, weights: Sequence[tuple[Any, ...]], loader: Any) -> None:

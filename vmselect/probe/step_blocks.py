@@ -20,8 +20,8 @@ class StepBlocks:
     two is subtracted from the time of the block. With ``overlap=False`` nothing is subtracted: on a CPU, host and
     device share the cores.
 
-    The steps are the training steps of an epoch, or the batches of a validation. If the whole training is watched,
-    after its first ``watched_after`` steps a block lasts until the end of its epoch. At the end of each block,
+    The steps are the training steps of an epoch, or the batches of a validation. ``watched_after`` is given if the
+    whole training is measured: after so many steps, a block lasts until the end of its epoch. At the end of each block,
     ``drained`` is called with the nanoseconds that the host waited for the device.
 
     >>> now = iter([3, 3, 23, 23]).__next__  # a submission takes 3, the execution of a step takes 20
@@ -52,10 +52,10 @@ class StepBlocks:
         """Number of steps submitted in the current block."""
 
     def submit(self, batch: int, covers: int, *, last: bool) -> bool:
-        """Record that ``covers`` steps of an epoch up to ``batch`` were submitted; return whether they end a block.
+        """Record that ``covers`` steps up to step ``batch`` of an epoch were submitted. Return whether a block ended.
 
-        The first step of an epoch is timed alone. If the whole training is watched, only the very first step is: later
-        epochs begin without synchronization.
+        The first step of an epoch is measured as a block of its own. If the whole training is measured, this is done
+        only for the first step of the training; later epochs begin without synchronization.
         """
         timer, watched_after = self._timer, self._watched_after
         opening = timer.current is not None and timer.current.opening is None

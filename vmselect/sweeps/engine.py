@@ -419,14 +419,14 @@ class Engine:
             self.write("empty", trial=trial.id, attempt=attempt.number, why="; ".join(faults)[:500])
 
     def copy_records(self) -> None:
-        """Copy the records that are not at the URL yet."""
+        """Copy the records that have not been copied to the URL yet."""
         for trial, files in [*self.state.records.items()]:
             for file in files:
                 if file not in self.state.copied:
                     self._copy(trial, file)
 
     def _copy(self, trial: str, file: str) -> None:
-        """Copy a record to the URL, under a name with its ID; after a failure it is tried again when the sweep ends."""
+        """Copy a record to the URL, under a name that contains its ID. A failed copy is repeated at the end."""
         if self.url is None or self.stopping.is_set():  # a store that does not answer must not delay the end
             return
         try:

@@ -303,9 +303,9 @@ class State:
     attempts: dict[str, list[Attempt]] = field(default_factory=dict)
     records: dict[str, list[str]] = field(default_factory=dict)
     copied: set[str] = field(default_factory=set)
-    """Files of records that were copied to the URL of the sweep."""
+    """Files of the records that were copied to the URL of the sweep."""
     uncopied: dict[str, str] = field(default_factory=dict)
-    """Files of records that could not be copied yet, and why."""
+    """Maps files of records that could not be copied to the URL yet to the reasons."""
     skipped: dict[str, Skip] = field(default_factory=dict)
     damaged: list[str] = field(default_factory=list)
     """Descriptions of the damaged lines of the journal, which were left out."""
@@ -320,7 +320,7 @@ class State:
 
     @property
     def url(self) -> str | None:
-        """URL to which the records are copied, without secrets; None if they are not."""
+        """URL to which the records are copied, without secrets; None if they are not copied."""
         return self.about.get("url")
 
     @property

@@ -288,16 +288,17 @@ def _read_history(history: Iterable[Record]) -> list[Profile]:
 
 
 def locate(folder: str | os.PathLike[str], plan: Plan | None = None) -> tuple[Path, Url | None]:
-    """The local folder of a sweep, and the URL of its records if ``folder`` is a URL.
+    """Return the local folder of a sweep, and the URL of its records if ``folder`` is a URL.
 
-    A journal needs locks. If ``folder`` is a URL, the journal is in the cache folder of this machine, in a folder for
-    each URL and plan. Without ``plan``, exactly one sweep with this URL must have been started on this machine.
+    The journal of a sweep needs file locks, so it is always in a local folder. If ``folder`` is a URL, this is a folder
+    for the URL and the plan in the cache folder of this machine. If ``plan`` is None, the sweep with this URL is
+    returned that was started on this machine; an error is raised if there is none, or more than one.
     """
     place = check_place("folder", folder)
     if not isinstance(place, Url):
         return place.absolute(), None
     if place.is_record:
-        raise ArgumentError(f"{place} is the URL of a file. Pass that of a folder for the records of the sweep.")
+        raise ArgumentError(f"{place} is the URL of a file. Pass the URL of a folder for the records of the sweep.")
     base = cache_folder() / "sweeps" / hashlib.sha256(os.fspath(place).rstrip("/").encode()).hexdigest()[:32]
     if plan is not None:
         return base.absolute() / plan.fingerprint, place
@@ -306,7 +307,7 @@ def locate(folder: str | os.PathLike[str], plan: Plan | None = None) -> tuple[Pa
         raise SweepError(f"No sweep with records at {place} was started on this machine. Check the URL.")
     if len(found) > 1:
         folders = ", ".join(shlex.quote(str(one)) for one in found)
-        raise SweepError(f"{len(found)} sweeps with records at {place} were started. Pass the folder of one: {folders}")
+        raise SweepError(f"{len(found)} sweeps have their records at {place}. Pass the folder of one sweep: {folders}")
     return found[0], place
 
 
@@ -376,9 +377,8 @@ def opened(
 ) -> Iterator[Engine]:
     """Context manager that returns an engine, which holds the lock of the journal in ``folder``.
 
-    The engine copies records to ``url``, or to the URL in the journal.
-
-    Raise an error if the journal belongs to another plan, unless ``changed`` is True.
+    The engine copies records to ``url``, or to the URL in the journal. Raise an error if the journal belongs to another
+    plan, unless ``changed`` is True.
     """
     before = read_state(folder) if has_file(folder / NAME) else State(folder)
     if not changed:
@@ -441,7 +441,7 @@ def opened(
 
 
 def _read_url(text: str | None) -> Url | None:
-    """The URL in a journal. It has no password; to use one, pass the whole URL to ``resume``."""
+    """Return the URL that a journal contains, which has no password; users can pass the complete URL to ``resume``."""
     place = check_place("url", text) if text else None
     return place if isinstance(place, Url) else None
 
