@@ -35,7 +35,7 @@ RUN_SPREAD = 0.03
 CONTRADICTION = 2.0
 """Ratio of two step times of the same computation on one machine type above which records contradict each other."""
 LEAST_WAIT = 0.02
-"""Share of the step time below which waiting for data is the cost of any fetch, and is not counted."""
+"""Share of the step time below which waiting for data is ignored, because every fetch of a batch takes some time."""
 HOST_BOUND = ("input-bound", "cpu-saturated")
 """Codes of diagnoses that steps are limited by CPU or input, so that their time does not show the speed of the GPU."""
 SHORT_SECONDS = CONSTANTS.short_seconds
@@ -73,11 +73,11 @@ class Prediction:
     gpus: int = 1
     """Number of GPUs of the machine that the training uses."""
     scaling_sd: float = 0.0
-    """Standard deviation of the log time because of the number of GPUs, which the posterior does not contain."""
+    """Additional standard deviation of the log time on several GPUs, which the posterior does not contain."""
     probed_seconds: float = 0.0
     """Seconds per step of the nearest probe."""
     wait_share: float = 0.0
-    """Share of these seconds in which the step waited for its data, which no faster GPU shortens."""
+    """Share of ``probed_seconds`` in which a step waited for its data; a faster GPU does not shorten this wait."""
 
     @property
     def seconds(self) -> float:
@@ -97,7 +97,7 @@ class Prediction:
         return np.asarray(self._keep_wait(np.exp(self.posterior.mean[self.column] + draws)) / self.seconds)
 
     def _keep_wait(self, seconds: Floats) -> Floats:
-        """``seconds``, of which only the part beyond the wait for data is shorter than in the probe."""
+        """Lengthen predicted ``seconds`` below ``probed_seconds``, so that they include the wait for data of the probe."""
         waited = self.wait_share * self.probed_seconds + (1 - self.wait_share) * seconds
         return np.where(seconds < self.probed_seconds, waited, seconds)
 

@@ -32,8 +32,8 @@ MAX_NODES = 4
 MAX_ROWS = 200
 """Maximum number of works of a history that are used: the last ones."""
 SHARED_SCALING = 0.6
-"""Share of the variance of the log time on several GPUs that all numbers of GPUs of one kind have in common: the mean
-correlation of the errors on four and eight GPUs in four public sources (0.34 to 0.91)."""
+"""Share of the variance of the log time on several GPUs that is common to all numbers of GPUs of one model: the mean
+correlation of the errors on four and eight GPUs in four public data sets (0.34 to 0.91)."""
 
 
 @dataclass(frozen=True, kw_only=True)

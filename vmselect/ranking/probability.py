@@ -218,7 +218,7 @@ def _interrupt(rows: Candidates, settings: Settings, seconds: Floats) -> Floats:
 
 
 class _Group(NamedTuple):
-    """Machines with the same GPU, at ``place`` in the posterior, and the error that their number of GPUs has in common.
+    """Machines with the same GPU (index ``place`` in the posterior) that share the error of scaling to several GPUs.
 
     ``scaling`` is the standard deviation of that error, relative to the scale of the posterior.
     """

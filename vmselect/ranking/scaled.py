@@ -32,7 +32,7 @@ COLUMNS = (
     "seconds", "seconds_low", "seconds_high", "cost_usd", "cost_low", "cost_high", "speed_up", "efficiency",
 )  # fmt: skip
 SHOWN = 3
-"""Number of GPU models that are described in a sentence."""
+"""Maximum number of GPU models that the text about numbers of GPUs describes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -181,10 +181,10 @@ def plain_rows(table: pd.DataFrame) -> list[dict[str, Any]]:
 
 
 def describe_scaling(table: pd.DataFrame) -> str:
-    """Sentences on each GPU model: the number of GPUs that is fastest, and the number that costs least.
+    """Text with the fastest and the cheapest number of GPUs of each GPU model.
 
-    Of more than :data:`SHOWN` models, those with the best rank are described. ``scaling.js`` of the page writes the
-    same text.
+    Of more than :data:`SHOWN` models, those with the best rank are described. ``scaling.js`` of the report page writes
+    the same text.
     """
     by_gpu: dict[str, list[dict[Any, Any]]] = {}
     for row in table.sort_values("rank", kind="stable").to_dict("records"):

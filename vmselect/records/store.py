@@ -176,7 +176,7 @@ def load_records(*paths: Paths) -> list[Record]:
 
 @contextmanager
 def _without_garbage_collection() -> Iterator[None]:
-    """Context in which Python does not look for cycles: records have none, and are looked at again and again."""
+    """Context without Python's cyclic garbage collector, which would examine all loaded records again and again."""
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -301,7 +301,7 @@ def deliver(url: Url) -> list[Url]:
 
 
 def settle(place: Place) -> None:
-    """Make the records of ended processes complete: rename their drafts, and upload those for a URL if possible."""
+    """Turn the drafts of ended processes into records, and upload them if ``place`` is a URL that can be written."""
     if isinstance(place, Url):
         with suppress(ProfileError):  # a store may permit reading only
             deliver(place)

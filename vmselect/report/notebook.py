@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 MAX_CANDIDATES, MAX_TABLE_ROWS = 15, 60
 GROUPINGS = {"family": "machine family", "gpu": "GPU"}
-"""Printed names of the values by which forecasts are grouped, where they differ."""
+"""Printed names of groupings of forecasts that differ from their names in Python."""
 
 
 def to_html(ranking: Ranking, *, most: int = MAX_CANDIDATES) -> str:
