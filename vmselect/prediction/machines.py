@@ -97,7 +97,7 @@ class Prediction:
         return np.asarray(self._keep_wait(np.exp(self.posterior.mean[self.column] + draws)) / self.seconds)
 
     def _keep_wait(self, seconds: Floats) -> Floats:
-        """Lengthen predicted ``seconds`` below ``probed_seconds``, so that they include the wait for data of the probe."""
+        """Lengthen predicted ``seconds`` below ``probed_seconds``, so that they include the probe's wait for data."""
         waited = self.wait_share * self.probed_seconds + (1 - self.wait_share) * seconds
         return np.where(seconds < self.probed_seconds, waited, seconds)
 
