@@ -339,7 +339,7 @@ class RuntimeModel:
                 EARLY_STOPPING,
                 f"{self.title}: a callback may end the training after {self.early_stopping[0]} to {epochs:g} epochs of "
                 f"{each} each, so the time of {epochs:g} epochs is an upper bound.",
-                "Determine the number of epochs with a convergence study (ConvergenceProbe), and pass it as epochs=.",
+                "Find the number of epochs with a convergence study (ConvergenceProbe), and pass epochs= (--epochs).",
             ),
         )
 

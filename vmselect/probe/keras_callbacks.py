@@ -514,7 +514,7 @@ class IterationProbe(StepProbe, KerasProbe):
             self._blocks = StepBlocks(
                 recording.timer,
                 functools.partial(synchronize_devices, self._model),
-                overlap=recording.has_gpu,
+                overlap=recording.overlaps,
                 watched_after=None if self.stop else self.steps,
                 drained=recording.observation.drained,
             )

@@ -17,8 +17,8 @@ class StepBlocks:
     The host submits a step while the device executes earlier steps, so that a step takes as long as the slower of the
     two. At the beginning of a block the device waits until the first step is submitted; at the end of the block the
     host waits until the device has finished. A training without the probe has no such waits, so the shorter one of the
-    two is subtracted from the time of the block. With ``overlap=False`` nothing is subtracted: on a CPU, host and
-    device share the cores.
+    two is subtracted from the time of the block. With ``overlap=False`` nothing is subtracted: on a CPU with a single
+    core, host and device take turns.
 
     The steps are the training steps of an epoch, or the batches of a validation. ``watched_after`` is given if the
     whole training is measured: after so many steps, a block lasts until the end of its epoch. At the end of each block,

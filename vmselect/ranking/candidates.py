@@ -169,7 +169,8 @@ def match_offers(
             continue
         name = one.instance_type
         if len(here):
-            reason = f"{name} can no longer be rented; pass include_retired=True to rank it at its last price"
+            how = "pass include_retired=True (--include-retired) to rank it at its last price"
+            reason = f"{name} can no longer be rented; {how}"
             if date := last_sold(name):
                 reason += f", or use the prices of {date} (Catalog.embedded({date!r}), --date {date})"
             excluded.append(Excluded(one.title, "retired", reason))
@@ -223,7 +224,8 @@ def _drop_unused_gpus(
         if len(mine) and idle.all():
             reason = (
                 "the measured program used none of the machine's GPUs, so its time is not typical of this machine; "
-                "install the GPU driver and the framework's GPU build and probe again, or pass include_unused_gpus=True"
+                "install the GPU driver and the framework's GPU build and probe again, or pass "
+                "include_unused_gpus=True (--include-unused-gpus)"
             )
             excluded.append(Excluded(one.title, "unused_gpu", reason))
     return kept, excluded

@@ -81,7 +81,7 @@ def _early_stopping(profile: Profile) -> Iterator[Finding]:
             "early-stopping",
             f"A callback may end the training after {profile.setup.early_stopping} epochs or more, so its number of "
             "epochs is an upper bound.",
-            "Determine the number of epochs with a convergence study (ConvergenceProbe), and pass it as epochs=.",
+            "Find the number of epochs with a convergence study (ConvergenceProbe), and pass epochs= (--epochs).",
             "info",
         )
 
