@@ -158,7 +158,38 @@ class Candidate(Output):
     moving_usd: float
     billing_increment_seconds: float
     billing_minimum_seconds: float
+    gpus: int
     findings: list[int]
+
+
+class GpuCountRow(Output):
+    """A candidate with a number of GPUs of a model, and its speed-up over one GPU."""
+
+    rank: int
+    gpu_model: str
+    gpus: int
+    nodes: int
+    instance_type: str
+    provider: str
+    region: str
+    market: str
+    batch_size: int | None
+    basis: Basis
+    seconds: float
+    seconds_low: float
+    seconds_high: float
+    cost_usd: float
+    cost_low: float
+    cost_high: float
+    speed_up: float | None
+    efficiency: float | None
+
+
+class GpuCounts(Output):
+    """The numbers of GPUs that were ranked, and which of them is fastest and cheapest."""
+
+    verdict: str
+    rows: list[GpuCountRow]
 
 
 class Omitted(Output):
@@ -206,6 +237,7 @@ class Ranking(Output):
     next_probe: NextProbe | None
     rows: list[RankingRow]
     omitted: Omitted | None = None
+    scaling: GpuCounts
     ranking_findings: list[int]
     findings: list[Finding]
     study: Study | None = None
@@ -639,6 +671,8 @@ class SweepSummary(Output):
     saved_usd: float
     saved_worst_usd: float
     not_started: list[str]
+    url: str | None
+    uncopied: dict[str, str]
 
 
 class TransferRow(Output):
