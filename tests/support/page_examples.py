@@ -69,11 +69,29 @@ def batch_sizes(folder: Path) -> None:
     vs.ConvergenceStudy.from_epochs({64: [12, 13], 128: [15, 17]}, model="resnet").save(folder / "study" / "study.json")
 
 
+def services(folder: Path) -> None:
+    """Trainings in ``profiles/``, and records of training, inference and transfer in ``records/``."""
+    import vmselect as vs
+
+    three_machines(folder)
+    for name, seconds in (("g4dn.xlarge", 0.05), ("g5.xlarge", 0.02)):
+        times = [seconds * (1 + 0.1 * (call % 3)) for call in range(200)]
+        vs.InferenceRecord.from_times(
+            instance_type=name, provider="aws", batch_size=32, call_seconds=times, first_seconds=1.5,
+            bytes_per_item=1e5, model="resnet",
+        ).save(folder / "records" / f"{name}-inference.json")  # fmt: skip
+        vs.TransferRecord.from_times(
+            instance_type=name, provider="aws", url="s3://data", megabytes=100, upload_seconds=2, download_seconds=1
+        ).save(folder / "records" / f"{name}-transfer.json")
+        vs.Profile.load(folder / "profiles" / f"{name}.json").save(folder / "records" / f"{name}.json")
+
+
 PAGES: dict[str, Callable[[Path], None]] = {
     "docs/how-to/estimate-other-trainings.md": batch_sizes,
     "docs/how-to/prepare-a-cloud-account.md": three_machines,
     "docs/how-to/prices.md": three_machines,
     "docs/how-to/rank-with-limits-and-spot.md": three_machines,
+    "docs/how-to/serve-and-move-data.md": services,
     "docs/how-to/which-machines-to-probe.md": one_machine,
     "docs/reference/scores.md": three_machines,
 }
