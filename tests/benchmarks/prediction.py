@@ -100,7 +100,7 @@ def predictions(
     constants: Constants = CONSTANTS,
     most: int = MAX_WORKS,
     seed: int = 0,
-    chosen: bool = False,
+    by_variance: bool = False,
 ) -> Iterator[tuple[str, tuple[str, ...], str, float, float, float, float]]:
     """Model, work, GPU, measured log time, predicted log time, lower and upper bound of every prediction."""
     for model, works in source.items():
@@ -116,7 +116,7 @@ def predictions(
                 for point in source[other][their].values()
             ]
             sets = list(combinations(sorted(points), probes))
-            if chosen and probes == 2:
+            if by_variance and probes == 2:
                 sets = [(first, choose_second(points, first, history, constants)) for first in sorted(points)]
             for probed in sets:
                 rest = [gpu for gpu in sorted(points) if gpu not in probed]
@@ -149,10 +149,11 @@ def score(
     models: int,
     constants: Constants = CONSTANTS,
     works: int = MAX_WORKS,
-    chosen: bool = False,
+    by_variance: bool = False,
 ) -> Score | None:
     """Scores of one source; None if it has too few GPUs."""
-    rows = list(predictions(source, probes=probes, models=models, constants=constants, most=works, chosen=chosen))
+    given = {"probes": probes, "models": models, "constants": constants, "most": works, "by_variance": by_variance}
+    rows = list(predictions(source, **given))
     if not rows:
         return None
     true, mean, low, high = np.array([row[3:] for row in rows]).T
@@ -251,7 +252,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             for models in given.history:
                 one = score(
                     name, source, probes=probes, models=models, constants=constants, works=given.works,
-                    chosen=given.second == "chosen",
+                    by_variance=given.second == "chosen",
                 )  # fmt: skip
                 if one is None:
                     continue

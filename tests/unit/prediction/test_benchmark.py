@@ -55,6 +55,16 @@ def test_scores_of_a_table(benchmark, tmp_path, capsys) -> None:
     assert scores[0] | {"source": "two"} == scores[4]
 
 
+def test_the_second_probe_can_be_chosen(benchmark, tmp_path, capsys) -> None:
+    file = str(write_source(tmp_path / "one.csv"))
+    found = {}
+    for second in ("any", "chosen"):
+        assert benchmark.main([file, "--probes", "2", "--history", "0", "--second", second, "--format", "json"]) == 0
+        (found[second],) = json.loads(capsys.readouterr().out)
+    assert (found["any"]["pairs"], found["chosen"]["pairs"]) == (7 * 3, 7 * 3)
+    assert found["any"]["mean"] != found["chosen"]["mean"]
+
+
 def test_the_unit_does_not_matter(benchmark, tmp_path) -> None:
     results = []
     for unit in ("ms/step", "s/epoch"):
