@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from statistics import fmean
 from typing import NamedTuple
 
@@ -110,7 +110,7 @@ class Posterior:
     scale: float
     freedom: float
 
-    @property
+    @cached_property
     def mean(self) -> Floats:
         """Mean log seconds of each target."""
         return np.asarray(self.shared_mean[self.group])
@@ -120,7 +120,7 @@ class Posterior:
         """Covariance of the log seconds of all targets, not yet multiplied by ``scale``."""
         return np.asarray(self.shared_covariance[np.ix_(self.group, self.group)] + np.diag(self.own_variance))
 
-    @property
+    @cached_property
     def sd(self) -> Floats:
         """Scale parameter of each log time: the half-width of an interval is ``sd`` times a quantile of Student's t."""
         variance = np.diag(self.shared_covariance)[self.group] + self.own_variance

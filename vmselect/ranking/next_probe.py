@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import statistics
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -163,17 +164,24 @@ def knowledge_gradients(ranking: Ranking, offers: Ints) -> Floats:
     deviation = (below + above) / 2
     correlation = ErrorModel.of(machine_estimates, settings.confidence).correlation()[np.ix_(which, which)]
     predicted = np.array([machine_estimates[i].basis == "predicted" for i in which])
+    shifts = np.where(predicted[:, None], deviation[:, None] * correlation, 0.0)
     gains = np.zeros(len(offers))
-    for j in np.flatnonzero(predicted):
-        gains[j] = expected_decrease(level, np.where(predicted, deviation * correlation[:, j], 0.0))
+    gains[predicted] = [expected_decrease(level, shift) for shift in shifts.T[predicted]]
     return gains
 
 
 def expected_decrease(level: Floats, shift: Floats) -> float:
     """Expected decrease of the smallest of ``level`` if all change by ``shift`` times one standard normal number."""
-    nodes, weights = np.polynomial.hermite_e.hermegauss(NODES)
+    nodes, weights = _quadrature()
     lowest = np.min(level[:, None] + shift[:, None] * nodes[None, :], axis=0)
-    return max(0.0, float(level.min() - lowest @ weights / weights.sum()))
+    return max(0.0, float(level.min() - lowest @ weights))
+
+
+@cache
+def _quadrature() -> tuple[Floats, Floats]:
+    """Nodes and weights of the Gauss-Hermite quadrature; the weights sum to one."""
+    nodes, weights = np.polynomial.hermite_e.hermegauss(NODES)
+    return nodes, weights / weights.sum()
 
 
 def probe_seconds(ranking: Ranking) -> float:
@@ -185,5 +193,5 @@ def probe_seconds(ranking: Ranking) -> float:
 
 def to_dict(ranking: Ranking) -> dict[str, Any]:
     """Numbers for JSON, with which the report page computes the same next probe."""
-    nodes, weights = np.polynomial.hermite_e.hermegauss(NODES)
-    return {"seconds": probe_seconds(ranking), "nodes": nodes.tolist(), "weights": (weights / weights.sum()).tolist()}
+    nodes, weights = _quadrature()
+    return {"seconds": probe_seconds(ranking), "nodes": nodes.tolist(), "weights": weights.tolist()}
