@@ -133,7 +133,7 @@ def compare(
 def compare_groups(
     records: Sequence[Record], *, by: str, metrics: Sequence[str], within: str | None, **options: Any
 ) -> list[Comparison]:
-    """The groups of ``records`` compared in each of ``metrics``. ``by`` and ``within`` are names with commas."""
+    """Compare groups of ``records`` in each of ``metrics``. ``by`` and ``within`` are names separated by commas."""
     from vmselect import comparison
 
     groups = split_names(by, option="--by")
@@ -144,7 +144,7 @@ def compare_groups(
 def comparison_options(
     metrics: Sequence[str], *, catalog: Path | None, own_prices: Path | None, date: str | None, **options: Any
 ) -> dict[str, Any]:
-    """``options`` with a catalog, if one of ``metrics`` needs prices."""
+    """Return ``options``, with a catalog added if one of ``metrics`` needs prices."""
     if "cost" in metrics or "cost_usd" in metrics:
         options["catalog"] = open_catalog(catalog, date=date, own_prices=own_prices)
     return options
@@ -184,7 +184,7 @@ def _write_page(parts: Sequence[Comparison | Effects | Scores], path: Path | Non
 
 
 def split_names(text: str, *, option: str) -> list[str]:
-    """The names in ``text``, which are separated by commas."""
+    """Return the names in ``text``, which are separated by commas."""
     parts = [part.strip() for part in text.split(",") if part.strip()]
     if not parts:
         raise ArgumentError(f"{option} {text!r} contains no name. Give one name, or several names with commas.")

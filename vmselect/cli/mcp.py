@@ -1,7 +1,7 @@
-"""The command ``vmselect mcp``: analyses of vmselect as tools for coding agents (Model Context Protocol, MCP).
+"""The command ``vmselect mcp``, which offers vmselect's analyses to coding agents (Model Context Protocol, MCP).
 
-The tools read records and prices, and answer with the values of the Python API. No tool runs a program, rents a machine
-or writes a file. Paths come from agents and are not trusted: only files in the folders of the server are read.
+The tools read records and prices, and return the results of the Python functions. No tool runs a program, rents a
+machine or writes a file. Paths come from agents and are not trusted: only files in the folders of the server are read.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ INSTRUCTIONS = (
 )
 
 TOP = 20
-"""Default for the number of rows in an answer."""
+"""Default number of rows in the result of a tool."""
 PATHS = ("profiles", "paths", "history", "catalog", "own_prices")
-"""Arguments that name files or folders to read."""
+"""Names of the arguments that are paths of files or folders to read."""
 
 
 def mcp(
@@ -96,7 +96,7 @@ def mcp(
 
 
 def _require(module: str) -> Any:
-    """Import a module of the MCP SDK, version 2 or later."""
+    """Import and return a module of the MCP SDK, version 2 or later."""
     sdk = require("mcp.server.lowlevel", extra="mcp", needed_by="vmselect mcp")
     if "on_call_tool" not in inspect.signature(sdk.Server).parameters:
         raise MissingPackageError(
@@ -110,7 +110,10 @@ def _require(module: str) -> Any:
 
 @dataclass(frozen=True)
 class Tool:
-    """A tool: its description, the function that answers, and the parameters of the commands that are its arguments."""
+    """A tool for agents: its description, the function that computes its result, and its arguments.
+
+    The arguments are parameters of commands of the command line.
+    """
 
     description: str
     answer: Callable[..., dict[str, Any]]
@@ -118,7 +121,7 @@ class Tool:
 
     @functools.cached_property
     def arguments(self) -> type[BaseModel]:
-        """A pydantic model of the arguments, from the types, limits and help texts of the options."""
+        """Return a pydantic model of the arguments, made from types, limits and help texts of command-line options."""
         from pydantic import ConfigDict, Field, create_model
 
         fields: dict[str, Any] = {}
@@ -136,12 +139,12 @@ class Tool:
 
     @functools.cached_property
     def input_schema(self) -> dict[str, Any]:
-        """JSON Schema of the arguments."""
+        """Return the JSON Schema of the arguments of the tool."""
         schema: dict[str, Any] = _without_titles(self.arguments.model_json_schema())
         return schema
 
     def call(self, given: Mapping[str, Any], folders: Sequence[Path]) -> dict[str, Any]:
-        """Check the ``given`` arguments and answer. Raises a VmselectError that states the problem and the remedy."""
+        """Check the ``given`` arguments and return the result of the tool. Raise a VmselectError if this fails."""
         from pydantic import ValidationError
 
         from vmselect.records.record import describe_invalid
@@ -150,7 +153,9 @@ class Tool:
             checked = self.arguments.model_validate(given)
         except ValidationError as invalid:
             problem = describe_invalid(invalid.errors(include_url=False, include_input=False)[0])
-            raise ArgumentError(f"Invalid argument, {problem}. Correct it by the input schema of the tool.") from None
+            raise ArgumentError(
+                f"An argument is invalid, {problem}. Correct it as the input schema of the tool states."
+            ) from None
         values = {name: getattr(checked, name) for name in self.parameters}
         for name in PATHS:
             if values.get(name) is not None:
@@ -160,7 +165,7 @@ class Tool:
 
 @functools.cache
 def list_tools() -> dict[str, Tool]:
-    """The tools by name."""
+    """Return all tools by name."""
     from vmselect.sweeps import Plan
 
     return {
@@ -208,7 +213,7 @@ def list_tools() -> dict[str, Tool]:
 
 
 def _parameters(*sources: Callable[..., Any], omit: Iterable[str] = (), **defaults: Any) -> dict[str, Any]:
-    """The parameters of the commands ``sources``, without ``omit`` and with other ``defaults``."""
+    """Return the parameters of the commands ``sources``, without those in ``omit`` and with other ``defaults``."""
     found = {
         name: parameter
         for source in sources
@@ -219,14 +224,14 @@ def _parameters(*sources: Callable[..., Any], omit: Iterable[str] = (), **defaul
 
 
 def _describe(option: Any) -> str:
-    """The help text of an option of the command line, with names of options as names of arguments."""
+    """Return the help text of a command-line option, in which names of options are replaced by names of arguments."""
     text = option.help or ""
     default = f" Default: {option.show_default}." if isinstance(option.show_default, str) else ""
     return re.sub(r"--([a-z][a-z-]+)", lambda found: found[1].replace("-", "_"), text + default)
 
 
 def _without_titles(schema: Any) -> Any:
-    """``schema`` without the titles that pydantic makes from the names of fields."""
+    """Return ``schema`` without the titles that pydantic derives from the names of fields."""
     if isinstance(schema, dict):
         kept = {key: value for key, value in schema.items() if key != "title" or not isinstance(value, str)}
         return {key: _without_titles(value) for key, value in kept.items()}
@@ -234,7 +239,7 @@ def _without_titles(schema: Any) -> Any:
 
 
 def _restrict(name: str, value: Any, folders: Sequence[Path]) -> Any:
-    """The path or the paths ``value`` with all links resolved, if they are in one of ``folders``."""
+    """Return the path or paths ``value`` with all links resolved. Raise an error if one is outside ``folders``."""
     if isinstance(value, list):
         return [str(_restrict(name, one, folders)) for one in value]
     if "://" in str(value):
@@ -379,7 +384,7 @@ def _plain_findings(findings: Iterable[Finding]) -> list[dict[str, Any]]:
 
 
 def make_server(server_module: Any, folders: Sequence[Path]) -> Any:
-    """A server of the MCP SDK with all tools, which read files in ``folders`` only."""
+    """Return a server of the MCP SDK with all tools, which may only read files in ``folders``."""
     import asyncio
 
     types = _require("mcp.types")

@@ -70,7 +70,7 @@ def emit(
 
 
 def plain_rows(rows: Iterable[Mapping[str, Any]], columns: Sequence[str]) -> list[dict[str, Any]]:
-    """The ``columns`` of ``rows`` as values that JSON can contain."""
+    """Return the ``columns`` of ``rows`` with values that JSON can contain."""
     return [{column: _plain(row.get(column)) for column in columns} for row in rows]
 
 

@@ -36,19 +36,19 @@ Numbers = dict[str, float]
 
 
 class Output(BaseModel):
-    """Base of the models: other fields are errors."""
+    """Base class of the models. Fields that a model does not define are errors."""
 
     model_config = ConfigDict(extra="forbid")
 
 
 class Open(BaseModel):
-    """Base of models with further fields, such as a column per factor."""
+    """Base class of models that accept further fields, such as one per factor."""
 
     model_config = ConfigDict(extra="allow")
 
 
 def _model(source: type, /, **changes: Any) -> type[BaseModel]:
-    """A model with the fields of the dataclass ``source``, all of them required, and with ``changes``."""
+    """Return a model with the fields of the dataclass ``source``, all of them required, updated by ``changes``."""
     hints = get_type_hints(source)
     kinds = {one.name: hints[one.name] for one in fields(source)} | changes
     required: dict[str, Any] = {name: (kind, ...) for name, kind in kinds.items()}
@@ -56,7 +56,7 @@ def _model(source: type, /, **changes: Any) -> type[BaseModel]:
 
 
 def _row(name: str, text: str, /, **kinds: Any) -> type[BaseModel]:
-    """A model with the required fields ``kinds``."""
+    """Return a model with the required fields ``kinds``, which maps names to types."""
     required: dict[str, Any] = {field: (kind, ...) for field, kind in kinds.items()}
     return create_model(name, __base__=Output, __doc__=text, **required)
 
@@ -69,7 +69,7 @@ def _first_line(source: type) -> str:
 
 
 class Finding(Output):
-    """A warning or an information, with what to do. Diagnoses also have ``evidence`` and ``bound``."""
+    """A warning or information, with a remedy. Diagnoses also have ``evidence`` and ``bound`` (largest speed-up)."""
 
     code: str
     message: str
@@ -193,14 +193,14 @@ class GpuCounts(Output):
 
 
 class Omitted(Output):
-    """Numbers of rows and excluded candidates that were left out."""
+    """Numbers of rows and of excluded candidates that were left out of this output."""
 
     rows: int
     excluded: int
 
 
 class Study(Output):
-    """The convergence study from which the epochs come, and what the selection cost."""
+    """The convergence study that gave the number of epochs per batch size, and the cost of the selection."""
 
     monitor: str
     mode: Literal["min", "max"]
@@ -271,7 +271,7 @@ Shift = _row(
 
 
 class Comparison(Output):
-    """Groups of runs, and whether they differ."""
+    """Groups of runs, and the result of the test whether they differ in a metric."""
 
     metric: Metric
     by: list[str]
@@ -291,7 +291,7 @@ class Comparison(Output):
 
 
 class Cell(Open):
-    """A combination of levels, with a field per factor."""
+    """A combination of levels of the factors, with a field per factor."""
 
     count: int
     mean: float | None
@@ -352,7 +352,7 @@ class Scaling(Output):
 
 
 class ScoreRow(Open):
-    """A candidate with its score, and with the points of each requirement."""
+    """A candidate (a group of runs) with its score, and with its points for each requirement."""
 
     rank: int
     candidate: str
@@ -367,7 +367,7 @@ ScorePart = _row(
 
 
 class Scores(Output):
-    """Groups scored by requirements."""
+    """Groups of runs, scored by requirements."""
 
     title: str
     best: str | None
@@ -381,7 +381,7 @@ Compared = Comparison | Effects | Scaling | Scores
 
 
 class Change(Output):
-    """The change of a training on a machine from the old to the new profiles."""
+    """Change of the time and cost of a training on one machine, from the old to the new profiles."""
 
     title: str
     model: str | None
@@ -407,7 +407,7 @@ class Change(Output):
 
 
 class Changes(Output):
-    """The changes of all trainings, and whether one exceeds a limit."""
+    """The changes of all trainings, and whether one of them exceeds a limit."""
 
     changes: list[Change]
     exceeds: bool
@@ -432,7 +432,7 @@ class ScoreGroup(Output):
 
 
 class Case(Output):
-    """A forecast and its outcome."""
+    """A forecast of a training and its outcome, the real time of the training."""
 
     title: str
     method: str
@@ -466,7 +466,7 @@ class WorstCase(Case):
 
 
 class Reliability(Output):
-    """Observed coverage at a level of confidence."""
+    """Share of outcomes inside their intervals, at one confidence level of the intervals."""
 
     confidence: float
     coverage: float
@@ -475,7 +475,7 @@ class Reliability(Output):
 
 
 class Waiting(Output):
-    """A forecast without an outcome."""
+    """A forecast whose outcome is not known yet."""
 
     forecast: str
     title: str
@@ -485,7 +485,7 @@ UnscoredRow = _model(Unscored)
 
 
 class Score(Output):
-    """Forecasts against outcomes."""
+    """Comparison of forecasts with their outcomes."""
 
     verdict: str
     outcomes: int
@@ -540,7 +540,7 @@ EstimateRow = create_model(
 
 
 class MemoryRow(Output):
-    """Peak GPU memory at a batch size, or the largest batch size of a GPU type."""
+    """Peak GPU memory at a batch size, or the largest batch size that fits a GPU type."""
 
     answer: Literal["peak", "largest"]
     model: str | None
@@ -578,7 +578,7 @@ class PriceChange(Output):
 
 
 class HistoryRow(Output):
-    """A record of a history."""
+    """A record in a folder of records."""
 
     created: str | None
     kind: str
@@ -594,7 +594,7 @@ class HistoryRow(Output):
 
 
 class Compaction(Output):
-    """Numbers of records that were compacted."""
+    """Result of ``vmselect history compact``: numbers of records and of Parquet files."""
 
     records: int
     added: int
@@ -603,7 +603,7 @@ class Compaction(Output):
 
 
 class SchemaRow(Output):
-    """A schema that ships."""
+    """A JSON Schema that ships with vmselect."""
 
     name: str
     version: int
@@ -656,7 +656,7 @@ class SweepEvent(Open):
 
 
 class SweepSummary(Output):
-    """The last line of a sweep."""
+    """Summary of a sweep, which is printed as its last line."""
 
     event: Literal["summary"]
     folder: str
@@ -694,7 +694,7 @@ class TransferRow(Output):
 
 
 class Printed(NamedTuple):
-    """The JSON that commands print: its version, its type, and the commands."""
+    """One kind of JSON output: its version, its type, and the commands that print it."""
 
     version: int
     kind: Any
@@ -723,16 +723,16 @@ OUTPUTS: Mapping[str, Printed] = {
     "sweep-status": Printed(1, list[TrialStatus], ("sweep status",)),
     "transfer": Printed(1, list[TransferRow], ("transfer",)),
 }
-"""What commands print with ``--format json``. A sweep that runs prints a JSON value per line."""
+"""Kinds of JSON that commands print with ``--format json``. A running sweep prints one JSON value per line."""
 
 
 def schema_names() -> list[str]:
-    """The names of all schemas: kinds of records as ``record-training``, and outputs of commands."""
+    """Return the names of all schemas: those of records, such as ``record-training``, and of outputs of commands."""
     return sorted([*(f"record-{kind}" for kind in KINDS), *OUTPUTS])
 
 
 def generate_schema(name: str) -> dict[str, Any]:
-    """The JSON Schema ``name``, with its version in ``$id``."""
+    """Generate the JSON Schema ``name``, with its version in ``$id``."""
     version = schema_version(name)
     if name in OUTPUTS:
         used = ", ".join(f"vmselect {command}" for command in OUTPUTS[name].commands)
@@ -749,7 +749,7 @@ def generate_schema(name: str) -> dict[str, Any]:
 
 
 def _shorten(schema: Any) -> Any:
-    """``schema`` with the first paragraph of each description only: docstrings also contain examples."""
+    """Return ``schema`` with only the first paragraph of each description, because docstrings also contain examples."""
     if isinstance(schema, dict):
         shortened = {key: _shorten(value) for key, value in schema.items()}
         if isinstance(text := schema.get("description"), str):
@@ -759,10 +759,10 @@ def _shorten(schema: Any) -> Any:
 
 
 def schema_file(name: str) -> str:
-    """The name of the file in which the current version of the schema ``name`` ships."""
+    """Return the name of the file that contains the current version of the schema ``name``."""
     return f"{name}-{schema_version(name)}.json"
 
 
 def schema_version(name: str) -> int:
-    """The current version of the schema ``name``; for a record, the number of its file format."""
+    """Return the current version of the schema ``name``; for a record, the number of its file format."""
     return OUTPUTS[name].version if name in OUTPUTS else KINDS[name.removeprefix("record-")].format

@@ -67,7 +67,7 @@ def show(
 
 
 class Prices(NamedTuple):
-    """Prices that match a search, cheapest first, where they come from, and findings about them."""
+    """Prices that match a search, cheapest first, with their origin and findings about them."""
 
     rows: pd.DataFrame
     origin: str
@@ -84,7 +84,7 @@ def find_prices(
     gpu: str | None,
     retired: bool,
 ) -> Prices:
-    """The offers of ``prices`` that match. Instance types without a price are named in a finding."""
+    """Return the offers of ``prices`` that match. A finding lists the instance types without a price."""
     from vmselect.catalog import describe_age, describe_unpriced
     from vmselect.findings import Finding
 

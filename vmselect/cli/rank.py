@@ -211,13 +211,13 @@ def select(
 
 
 def rank_unprobed(profiles: list[str], epochs: str | None, decide_at: int | None, options: RankingOptions) -> Ranking:
-    """Rank the probed machines and those that were never probed: all of the catalog, unless options name others."""
+    """Rank the probed machines, and all other machines of the catalog unless ``--machines`` lists some of them."""
     options.machines = options.machines or "all"
     return options.rank(profiles, **read_epochs(epochs), decide_at=decide_at)
 
 
 def read_epochs(epochs: str | None) -> dict[str, Any]:
-    """The argument ``epochs`` of a ranking; empty if it is not given."""
+    """Return the argument ``epochs`` of a ranking as a dict; empty if the option is not given."""
     return {} if epochs is None else {"epochs": read_numbers(epochs, option="--epochs")}
 
 

@@ -1,4 +1,4 @@
-"""The command ``vmselect schema``: JSON Schemas of records and of the JSON output of commands, which ship as files."""
+"""The command ``vmselect schema``, which prints JSON Schemas of records and of the JSON output of commands."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from vmselect.cli.output import Format, FormatOption, emit, print_out
 from vmselect.errors import ArgumentError
 
 FOLDER = Path(__file__).parents[1] / "schemas"
-"""A file NAME-VERSION.json per schema and version."""
+"""Folder with a file NAME-VERSION.json for each version of each schema."""
 
 
 def schema(
@@ -23,7 +23,7 @@ def schema(
     version: Annotated[int | None, typer.Option(help="Version of the schema.", show_default="the newest")] = None,
     format: FormatOption = Format.table,  # noqa: A002
 ) -> None:
-    """Print the JSON Schema of a kind of record, or of what a command prints with --format json.
+    """Print the JSON Schema of a kind of record, or of the output of a command with --format json.
 
     Without NAME, the names, versions and titles of all schemas are listed. A schema that changes gets a new version.
     The version of the schema of a record is the number of its file format.
@@ -54,7 +54,7 @@ def schema(
 
 
 def list_schemas() -> dict[str, dict[int, Path]]:
-    """The files of all schemas, by name and version."""
+    """Map the name of each schema to its files, by version."""
     found: dict[str, dict[int, Path]] = {}
     for path in sorted(FOLDER.glob("*.json")):
         if named := re.fullmatch(r"([a-z-]+)-(\d+)", path.stem):

@@ -299,7 +299,10 @@ def read_fixed_bytes(model: Any) -> dict[str, int]:
 
 
 def read_torch_bytes(state: Callable[[], tuple[Iterable[Any], Iterable[Any]]]) -> dict[str, int]:
-    """The same of a torch training after a step; ``state`` returns the tensors of its model and its optimizers."""
+    """Return the bytes of weights, gradients and optimizer state of a torch training; an empty dict if unknown.
+
+    ``state`` returns the tensors of its model and its optimizers. Called after a step.
+    """
 
     def count(tensors: Iterable[Any]) -> int:
         return sum(one.numel() * one.element_size() for one in {id(one): one for one in tensors}.values())

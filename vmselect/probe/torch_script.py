@@ -161,7 +161,7 @@ class TorchScript(StepProbe):
             self._begin_loop(optimizer)
 
     def _read_state(self) -> tuple[list[Any], list[Any]]:
-        """Weights that the optimizer of the training updates, and the optimizer; empty if it no longer exists."""
+        """Return the weights that the optimizer updates, and the optimizer; empty if it no longer exists."""
         optimizer = self._optimizer() if self._optimizer is not None else None
         if optimizer is None:
             return [], []
