@@ -211,8 +211,7 @@ def score_html(score: Score, *, pictures: str = "", verdict: bool = True) -> str
     """The score of forecasts as HTML: verdict, groups, reliability, worst cases with findings, unscored records."""
     groups = [
         {
-            "By": GROUPINGS.get(row["by"], row["by"]),
-            "Group": row["group"],
+            "Group": f"{GROUPINGS.get(row['by'], row['by'])}: {row['group']}",
             "Outcomes": row["outcomes"],
             "Error": f"{row['error_percent']:.3g} %",
             "Bias": f"{row['bias_percent']:+.3g} %",
@@ -231,20 +230,28 @@ def score_html(score: Score, *, pictures: str = "", verdict: bool = True) -> str
     ]
     worst = [
         {
-            "Training": case.title,
+            "Largest errors": case.title,
             "Real": format_seconds(case.real_seconds),
             "Forecast": "{} ({} to {})".format(*map(format_seconds, case.estimate)),
             "Error": f"{case.error_percent:+.1f} %",
-            "Findings": " ".join(map(str, case.findings)),
+            "Findings": ", ".join(dict.fromkeys(finding.code for finding in case.findings)),
         }
         for case in score.worst
     ]
-    waiting = f"<p>{len(score.waiting)} forecasts have no outcome yet.</p>" if score and score.waiting else ""
+    waiting = f"<p>Forecasts without an outcome: {len(score.waiting)}.</p>" if score and score.waiting else ""
+    details = _list(dict.fromkeys(str(finding) for case in score.worst for finding in case.findings))
     unscored = [{"Not scored": one.title, "Reason": one.reason} for one in score.unscored]
     head = _sentence(score.verdict) if verdict else ""
-    body = head + pictures + _table(groups, "Groups") + _table(worst, "Worst cases")
-    body += _section("Reliability", _table(reliability, "Reliability"))
+    body = head + pictures + _table(_without_empty(groups), "Groups") + _table(_without_empty(worst), "Worst cases")
+    body += _section("Findings of the worst cases", details)
+    body += _section("Reliability as a table", _table(reliability, "Reliability"))
     return body + _table(unscored, "Not scored") + waiting + _findings(score.findings)
+
+
+def _without_empty(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """``rows`` without the columns that are empty in all rows."""
+    used = {name for row in rows for name, value in row.items() if value != ""}
+    return [{name: value for name, value in row.items() if name in used} for row in rows]
 
 
 def _plain(value: Any) -> Any:
