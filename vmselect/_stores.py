@@ -16,7 +16,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
-from operator import itemgetter
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 from urllib.parse import unquote, urlsplit
@@ -301,7 +300,7 @@ class Folder:
         self._files, self._root = open_files(url.address, own=url.address.is_sftp, error=ProfileError)
 
     def entries(self, below: str = "") -> list[Entry]:
-        """Return the files in the folder or in its subfolder ``below``, sorted by name; none if it does not exist."""
+        """Return the files in the folder or in its subfolder ``below``, in any order; none if it does not exist."""
         found = []
         with translating(self.address, "list", error=ProfileError):
             self._files.invalidate_cache()
@@ -316,7 +315,7 @@ class Folder:
                 if info.get("type") == "file" and name:
                     version = "" if self.address.is_sftp and _is_recent(info) else _version(info)
                     found.append(Entry(name, int(info.get("size") or 0), version))
-        return sorted(found)
+        return found
 
     def subfolders(self, below: str) -> list[str]:
         """Return the names of the folders in the subfolder ``below``."""
@@ -461,7 +460,7 @@ class LocalFolder:
         self.path = path.absolute()
 
     def entries(self, below: str = "") -> list[Entry]:
-        """Return the files in the folder or in its subfolder ``below``, sorted by name; none if it does not exist."""
+        """Return the files in the folder or in its subfolder ``below``, in any order; none if it does not exist."""
         found = []
         try:
             with os.scandir(self.path / below) as listed:
@@ -469,7 +468,8 @@ class LocalFolder:
                     try:
                         if one.is_file():
                             about = one.stat()
-                            found.append(Entry(one.name, about.st_size, f"{about.st_size}-{about.st_mtime_ns}"))
+                            size = about.st_size
+                            found.append(Entry(one.name, size, f"{size}-{about.st_mtime_ns}"))
                     except FileNotFoundError:  # removed since it was listed
                         continue
         except (FileNotFoundError, NotADirectoryError):
@@ -477,7 +477,7 @@ class LocalFolder:
         except OSError as cannot:
             reason = cannot.strerror or type(cannot).__name__
             raise ProfileError(f"{self.path} cannot be read: {reason}. Check the permissions.") from None
-        return sorted(found, key=itemgetter(0))
+        return found
 
     def subfolders(self, below: str) -> list[str]:
         """Return the names of the folders in the subfolder ``below``."""

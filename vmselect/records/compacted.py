@@ -18,7 +18,7 @@ import operator
 import re
 import statistics
 import tempfile
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC
@@ -194,7 +194,7 @@ def read_columns(
     wanted = [*dict.fromkeys(("file", *_PARTITION, *columns))]
     entries = list_records(folder)
     rows = find_rows(database, "columns", parts, entries, wanted)
-    faults = add(database, folder, [one for one in entries if one.name not in rows.held], wanted)
+    faults = add(database, folder, _without(entries, rows.held), wanted)
     names = ", ".join(map(_quote, wanted))
     sources = [rows.source, "added"] if rows.held else ["added"]
     selected = " union all ".join(f"select {names} from {source}" for source in sources)
@@ -206,8 +206,13 @@ def read_columns(
 
 
 def list_records(folder: Folder | LocalFolder) -> list[Entry]:
-    """The JSON files in ``folder``, without hidden files."""
-    return [one for one in folder.entries() if one.name.endswith(".json") and not one.name.startswith(".")]
+    """The JSON files in ``folder``, without hidden files, in any order."""
+    return [one for one in folder.entries() if one[0].endswith(".json") and one[0][0] != "."]
+
+
+def _without(entries: Sequence[Entry], held: Collection[str]) -> list[Entry]:
+    """``entries`` that are not among the files ``held``, sorted by name."""
+    return [] if len(held) == len(entries) else sorted(one for one in entries if one.name not in held)
 
 
 def find_parts(
@@ -218,7 +223,7 @@ def find_parts(
     root = f"{SUBFOLDER}/{_FOLDERS[table]}".rstrip("/")
     for kind in filter(_KIND.fullmatch, folder.subfolders(root)):
         for month in filter(_MONTH.fullmatch, folder.subfolders(f"{root}/{kind}")):
-            names = [one.name for one in folder.entries(f"{root}/{kind}/{month}")]
+            names = sorted(one.name for one in folder.entries(f"{root}/{kind}/{month}"))
             matches = filter(None, map(_PART.fullmatch, names))
             found += [Part(table, f"{kind}/{month}", match[0]) for match in matches if int(match[1]) in layouts]
     return found
@@ -307,7 +312,7 @@ def find_rows(
     paths = _find_valid(database, table, parts.values(), columns)
     if not paths:
         return Rows()
-    known = {one.name: one.version for one in entries if one.version}
+    known = {name: version for name, _, version in entries if version}
     keys = database.execute(f"select file, version from {_scan(paths)}").fetchnumpy()
     files, versions = keys["file"].tolist(), keys["version"].tolist()
     held = frozenset(files)
@@ -434,8 +439,7 @@ def _compact(folder: Folder | LocalFolder, listener: Listener) -> Compaction:
         }
         held = rows["columns"].held & rows["texts"].held
         _put(database, "held", {"file": "VARCHAR"}, [(name,) for name in held])
-        fresh = [one for one in entries if one.name not in held]
-        faults = add(database, folder, fresh, (*_PARTITION, *COLUMNS, "record"), listener=listener)
+        faults = add(database, folder, _without(entries, held), (*_PARTITION, *COLUMNS, "record"), listener=listener)
         # A file whose version is unknown has to be read again by every reader.
         database.execute("delete from added where version = ''")
         added = database.execute("select count(*) from added").fetchone()[0]

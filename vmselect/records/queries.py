@@ -13,7 +13,7 @@ from vmselect.errors import ArgumentError
 from vmselect.records import compacted
 from vmselect.records.compacted import COLUMNS, Compaction, Listener
 from vmselect.records.registry import KINDS
-from vmselect.records.store import settle
+from vmselect.records.store import settle, without_garbage_collection
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -92,8 +92,6 @@ class History:
     def _run(self, columns: Sequence[str], sql: str, values: Sequence[Any], *, given: bool = False) -> pd.DataFrame:
         """The result of ``sql``. If it was ``given`` by the user, it can read nothing but the table ``records``."""
 
-        settle(self._place)
-
         def read() -> pd.DataFrame:
             folder = open_folder(self._place)
             with compacted.connect() as database, compacted.opened(folder, "columns") as parts:
@@ -103,7 +101,8 @@ class History:
                     database.execute(f"set {setting}")
                 return _select(database, sql, values) if given else database.execute(sql, values).df()
 
-        return compacted.repeating(read, self._place)
+        with without_garbage_collection():
+            return compacted.repeating(read, self._place)
 
 
 def history(folder: str | os.PathLike[str]) -> History:

@@ -158,7 +158,7 @@ def load_profiles(*paths: Paths) -> Profiles:
     >>> [profile.instance_type for profile in load_profiles(folder)]
     ['a']
     """
-    with _without_garbage_collection():
+    with without_garbage_collection():
         return Profiles(find_records(*paths, kind="training"))
 
 
@@ -170,12 +170,12 @@ def load_records(*paths: Paths) -> list[Record]:
     >>> [record.kind for record in load_records(path)]
     ['training']
     """
-    with _without_garbage_collection():
+    with without_garbage_collection():
         return list(find_records(*paths))
 
 
 @contextmanager
-def _without_garbage_collection() -> Iterator[None]:
+def without_garbage_collection() -> Iterator[None]:
     """Context without Python's cyclic garbage collector, which would examine all loaded records again and again."""
     enabled = gc.isenabled()
     gc.disable()
@@ -251,7 +251,7 @@ def _contents(url: Url) -> Iterator[tuple[Place, bytes | ProfileError]]:
     """Yield (URL, content or error) for every record in the folder ``url``, if possible from its compacted history."""
     settle(url)
     folder = Folder(url)
-    entries = compacted.list_records(folder)
+    entries = sorted(compacted.list_records(folder))
     known = compacted.read_texts(url, entries)
     others = folder.read_all([one for one in entries if one.name not in known], limit=MAX_FILE_BYTES)
     for one in entries:
