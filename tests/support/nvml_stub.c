@@ -2,11 +2,13 @@
  *
  * The file named by NVML_STUB holds "cards N" and lines "<card> <question> <number>". It is read at every call, so a
  * test can change the answers while somebody is asking. A question that is not in it is "not supported"; a card with
- * the line "<card> lost 1" is lost. Compiled with -DWITHOUT_TEMPERATURE the library lacks that function altogether.
+ * the line "<card> lost 1" is lost. With "<card> steady_milliwatts N", the energy counter advances with the
+ * clock. Compiled with -DWITHOUT_TEMPERATURE the library lacks that function altogether.
  */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 enum { SUCCESS = 0, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, GPU_IS_LOST = 15 };
 
@@ -76,6 +78,20 @@ int nvmlDeviceGetMemoryInfo(void *card, memory_t *out) {
 }
 
 int nvmlDeviceGetPowerUsage(void *card, unsigned int *out) { return ask_number(card, "milliwatts", out); }
+int nvmlDeviceGetTotalEnergyConsumption(void *card, unsigned long long *out) {
+    unsigned long long steady = 0;
+    struct timespec now;
+    if (ask(card, "steady_milliwatts", &steady) != SUCCESS) return ask(card, "millijoules", out);
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    *out = (unsigned long long)(steady * (now.tv_sec + now.tv_nsec / 1e9));
+    return SUCCESS;
+}
+int nvmlDeviceGetEnforcedPowerLimit(void *card, unsigned int *out) { return ask_number(card, "limit", out); }
+int nvmlDeviceGetComputeMode(void *card, unsigned int *out) { (void)card; *out = 0; return SUCCESS; }
+int nvmlDeviceGetUUID(void *card, char *text, unsigned int length) {
+    snprintf(text, length, "GPU-%ld", (long)card);
+    return SUCCESS;
+}
 int nvmlDeviceGetPowerManagementLimit(void *card, unsigned int *out) { return ask_number(card, "limit", out); }
 
 #ifndef WITHOUT_TEMPERATURE

@@ -1,4 +1,4 @@
-"""Classes that read the usage of the machine and this process, of its container, and of NVIDIA GPUs.
+"""Classes that read the usage of the machine and this process, of its container, its power, and of NVIDIA GPUs.
 
 A reader omits quantities that the operating system, the container or the driver does not report.
 """
@@ -319,19 +319,25 @@ LOST_GPU = ("NVMLError_GpuIsLost", "NVMLError_Uninitialized", "NVMLError_Invalid
 
 
 class GpuReader:
-    """Reads the utilization, memory and clocks of every NVIDIA GPU of the machine through its driver (NVML).
+    """Reads the utilization, memory, power and clocks of every NVIDIA GPU of the machine through its driver (NVML).
 
-    Quantities that a GPU does not support are not read again. GPUs that the driver reports as lost are skipped.
+    ``power_watts`` is the mean power since the previous reading if the GPU has an energy counter, otherwise the power
+    at the time of the reading. ``sources`` maps each GPU to ``counter`` or ``samples``. Quantities that a GPU does
+    not support are not read again. GPUs that the driver reports as lost are skipped.
     """
 
     def __init__(self) -> None:
         self._nvml: Any = open_nvml()
         self._unsupported: set[tuple[int, str]] = set()
+        self._millijoules: dict[int, int] = {}
+        """Energy counter of each GPU at the previous reading."""
+        self.sources: dict[str, str] = {}
         self._gpus: dict[int, Any] = {}
         for index in range((self._nvml and query_nvml(self._nvml, "nvmlDeviceGetCount")) or 0):
             gpu = query_nvml(self._nvml, "nvmlDeviceGetHandleByIndex", index)
             if gpu is not None:
                 self._gpus[index] = gpu
+                self._mean_watts(index, 0.0)
 
     def read(self, seconds: float) -> dict[str, float]:
         """Return the current values of all quantities of all GPUs, by name."""
@@ -341,12 +347,31 @@ class GpuReader:
                 value = self._query(index, name, query)
                 if value is not None:
                     values[f"gpu{index}_{name}"] = float(value)
+            watts = self._mean_watts(index, seconds)
+            if watts is not None:
+                values[f"gpu{index}_power_watts"] = watts
             reasons = self._query(index, "reasons", _reasons)
             if reasons is not None:
                 by_hardware = reasons & HARDWARE and not reasons & HARDWARE_CAUSES
                 for cause, holds in (("heat", reasons & HEAT), ("power", reasons & POWER), ("hardware", by_hardware)):
                     values[f"gpu{index}_throttled_by_{cause}_share"] = float(bool(holds))
         return values
+
+    def _mean_watts(self, index: int, seconds: float) -> float | None:
+        """Power of a GPU by its energy counter, or by a power sample if the counter is missing or was reset."""
+        before, now = self._millijoules.get(index), self._query(index, "energy", _millijoules)
+        if now is not None:
+            self._millijoules[index] = now
+        if now is not None and before is not None and now > before and seconds > 0:
+            self.sources[f"gpu{index}"] = "counter"
+            return float(now - before) / 1000 / seconds
+        if seconds <= 0:
+            return None
+        milliwatts = self._query(index, "power", lambda nvml, gpu: nvml.nvmlDeviceGetPowerUsage(gpu))
+        if milliwatts is None:
+            return None
+        self.sources.setdefault(f"gpu{index}", "samples")
+        return float(milliwatts) / 1000
 
     def close(self) -> None:
         """Close the connection to the driver. Later readings are empty."""
@@ -382,6 +407,10 @@ def _reasons(nvml: Any, gpu: Any) -> Any:
     return _query_either(nvml, gpu, f"{current}EventReasons", f"{current}ThrottleReasons")
 
 
+def _millijoules(nvml: Any, gpu: Any) -> int:
+    return int(nvml.nvmlDeviceGetTotalEnergyConsumption(gpu))
+
+
 def _temperature(nvml: Any, gpu: Any) -> Any:
     function = "nvmlDeviceGetTemperature"
     return _query_either(nvml, gpu, function, f"{function}V", nvml.NVML_TEMPERATURE_GPU)
@@ -396,8 +425,53 @@ _GPU_QUERIES: dict[str, Callable[[Any, Any], Any]] = {
     "busy_share": lambda nvml, gpu: nvml.nvmlDeviceGetUtilizationRates(gpu).gpu / 100,
     "memory_used_bytes": lambda nvml, gpu: nvml.nvmlDeviceGetMemoryInfo(gpu).used,
     "memory_used_share": _memory_share,
-    "power_watts": lambda nvml, gpu: nvml.nvmlDeviceGetPowerUsage(gpu) / 1000,
     "temperature_celsius": _temperature,
     "clock_megahertz": lambda nvml, gpu: nvml.nvmlDeviceGetClockInfo(gpu, nvml.NVML_CLOCK_SM),
     "memory_clock_megahertz": lambda nvml, gpu: nvml.nvmlDeviceGetClockInfo(gpu, nvml.NVML_CLOCK_MEM),
 }
+
+
+RAPL = Path("/sys/class/powercap")
+
+
+class RaplReader:
+    """Reads the power of the CPU packages and of their memory from the kernel's energy counters (RAPL).
+
+    Values are means since the previous reading. Without permission, and in most virtual machines, there are none: a sum
+    over a part of the packages would be too low. ``sources`` maps ``cpu`` and ``memory`` to ``rapl``, if they are read.
+    """
+
+    def __init__(self, root: Path = RAPL) -> None:
+        self._zones: dict[str, list[Path]] = {"cpu": [], "memory": []}
+        for zone in sorted(root.glob("intel-rapl:*")):
+            name = _read(zone / "name").strip()
+            kind = "cpu" if name.startswith("package") else "memory" if name == "dram" else None
+            if kind is not None:
+                self._zones[kind].append(zone)
+        self._microjoules = {zone: _read_number(zone / "energy_uj") for zones in self._zones.values() for zone in zones}
+        for kind, zones in self._zones.items():
+            if any(self._microjoules[zone] is None for zone in zones):
+                self._zones[kind] = []
+        self.sources = {kind: "rapl" for kind, zones in self._zones.items() if zones}
+
+    def read(self, seconds: float) -> dict[str, float]:
+        """Mean power in watts of the CPU packages and of the memory since the previous reading, by name."""
+        values = {}
+        for kind, zones in self._zones.items():
+            used = [self._count(zone) for zone in zones]
+            if used and None not in used and seconds > 0:
+                values[f"{kind}_power_watts"] = sum(joules or 0.0 for joules in used) / seconds
+        return values
+
+    def _count(self, zone: Path) -> float | None:
+        """Joules since the previous reading of this zone; None if unknown."""
+        before, now = self._microjoules[zone], _read_number(zone / "energy_uj")
+        self._microjoules[zone] = now
+        if before is None or now is None:
+            return None
+        if now < before:  # the counter starts again at 0 after its largest value
+            largest = _read_number(zone / "max_energy_range_uj")
+            if largest is None or largest < before:
+                return None
+            now += largest
+        return (now - before) / 1e6

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 from vmselect._checks import check_name, check_number, check_seconds, check_share, maybe, show
 from vmselect.errors import ArgumentError
 from vmselect.findings import Finding
-from vmselect.probe.counters import ContainerReader, GpuReader, MachineReader
+from vmselect.probe.counters import ContainerReader, GpuReader, MachineReader, RaplReader
 from vmselect.probe.environment import usable_cores
 from vmselect.probe.input_wait import FetchClock, TensorFlowTrace, find_epoch_iterator, time_fetches, watch_iterator
 from vmselect.units import format_seconds
@@ -230,7 +230,7 @@ class Tally:
             with self._locked():
                 self._phases.setdefault(phase, PhaseTally()).add(at, seconds, finite)
 
-    def build(self, interval: float, limits: Limits | None) -> Usage:
+    def build(self, interval: float, limits: Limits | None, power_sources: Mapping[str, str] | None = None) -> Usage:
         """Return all samples as the ``usage`` of a record: statistics per phase, and a series of values per quantity.
 
         There is no series for single CPU cores, of which a large machine has hundreds.
@@ -247,6 +247,7 @@ class Tally:
         return Usage(
             interval_seconds=interval,
             limits=limits or Limits(),
+            power_sources=dict(power_sources) if power_sources else None,
             phases=phases,
             seconds=tuple(round(at, 3) for at, *_ in rows),
             phase=tuple(phase for _, phase, _ in rows),
@@ -290,6 +291,8 @@ class Sampler:
         self._readers: Sequence[Any] = ()
         self._tally = Tally()
         self._limits: Limits | None = None
+        self._power_sources: dict[str, str] = {}
+        """How the power of each part was measured, by name of the part."""
         self._result: Usage | None = None
         self._phase: Phase = "initialization"
         self._phase_read: Phase = "initialization"
@@ -318,7 +321,7 @@ class Sampler:
                 container_cores=container.cores,
                 container_memory_bytes=container.memory_bytes,
             )
-            self._readers = (MachineReader(), container, GpuReader())
+            self._readers = (MachineReader(), container, RaplReader(), GpuReader())
         else:
             self._readers = self.readers
         if self.alarm is not None:
@@ -345,7 +348,7 @@ class Sampler:
 
     def usage(self) -> Usage:
         """Return the usage from the start until now, or until :meth:`stop`."""
-        return self._result or self._tally.build(self.interval, self._limits)
+        return self._result or self._tally.build(self.interval, self._limits, self._power_sources)
 
     def stop(self) -> Usage | None:
         """Take a last sample, stop sampling, and return the usage, or None if there are no samples. Idempotent."""
@@ -401,6 +404,7 @@ class Sampler:
         values: dict[str, float] = {}
         for reader in self._readers:
             values |= reader.read(since)
+            self._power_sources |= getattr(reader, "sources", {})
         self._read_at = now
         self._tally.add(phase, now - self._began, since, values)
         if self.alarm is not None:

@@ -22,6 +22,7 @@ from pydantic import Field, model_validator
 from vmselect._checks import check_count, check_mapping, check_name, check_number, check_seconds, list_items, maybe
 from vmselect.errors import ArgumentError
 from vmselect.findings import Finding, findings_html, table_html
+from vmselect.records.energy import MeasuredEnergy, measured_energy
 from vmselect.records.record import (
     Count,
     Environment,
@@ -35,9 +36,9 @@ from vmselect.records.record import (
     Text,
     given_as,
 )
-from vmselect.records.usage import Usage
+from vmselect.records.usage import Summary, Usage
 from vmselect.records.warmup import find_warmup
-from vmselect.units import format_bytes, format_seconds, printable
+from vmselect.units import format_bytes, format_seconds, list_all, printable
 
 MAX_STEP_READINGS = 20_000
 MAX_EPOCHS = 20_000
@@ -427,6 +428,18 @@ class Profile(Record):
         return self._epoch_seconds(1)
 
     @property
+    def energy(self) -> MeasuredEnergy | None:
+        """Measured energy of the GPUs, and of CPU and memory where the machine reports it; None if not measured."""
+        return measured_energy(self.usage, gpus=len(self.environment.gpus))
+
+    @property
+    def step_joules(self) -> float | None:
+        """Measured energy of a steady step in joules, of the parts in :attr:`energy`; None if not measured."""
+        steady, energy = self.timeline.steps.steady_seconds, self.energy
+        watts = energy.watts if energy else None
+        return None if watts is None or not steady else watts * statistics.fmean(steady)
+
+    @property
     def method_seconds(self) -> dict[str, float | None]:
         """The times of ``METHOD_TIMES`` in seconds, by the names of their properties; None if not measured."""
         return {name: getattr(self, name) for name in METHOD_TIMES}
@@ -517,6 +530,7 @@ class Profile(Record):
         total_seconds: Sequence[float] | float | None = None,
         workers: int = 1,
         factors: Mapping[str, Any] | None = None,
+        gpu_watts: Sequence[float] | float | None = None,
         metrics: Mapping[str, float] | None = None,
     ) -> Profile:
         """Create a profile from times in seconds that a paper, a log or another tool reports.
@@ -524,7 +538,8 @@ class Profile(Record):
         Pass times of steps (``first_iteration_seconds`` and ``iteration_seconds``), times of epochs including their
         validation (``first_epoch_seconds`` and ``later_epoch_seconds``), or total times of ``epochs`` epochs
         (``total_seconds``, one per run), or several of these. ``workers`` is the number of processes that trained
-        together. ``factors`` maps varied settings to their values, such as ``{"nodes": 3}``.
+        together. ``factors`` maps varied settings to their values, such as ``{"nodes": 3}``. ``gpu_watts`` is the mean
+        power of the GPU, or of each GPU, during steady steps.
 
         >>> profile = Profile.from_times(instance_type="p3.2xlarge", batch_size=256, total_seconds=[146.5, 148.0],
         ...     epochs=13, factors={"nodes": 3}, model="seismic-fcn")
@@ -557,6 +572,7 @@ class Profile(Record):
         if steps_per_epoch is None and count is not None and size is not None:
             steps_per_epoch = math.ceil(count / size)
         numbers = {} if metrics is None else check_mapping("metrics", metrics)
+        watts = _check_times("gpu_watts", gpu_watts)
         with given_as("profile"):
             return cls(
                 created=datetime.now(UTC).replace(microsecond=0),
@@ -584,6 +600,7 @@ class Profile(Record):
                 environment=Environment(workers=check_count("workers", workers)),
                 factors={} if factors is None else check_mapping("factors", factors),
                 placement=Placement.given(instance_type=instance_type, provider=provider, region=region),
+                usage=_given_power(watts) if watts else None,
                 metrics={name: check_number(f"metrics: {name}", value) for name, value in numbers.items()},
             )
 
@@ -608,6 +625,7 @@ class Profile(Record):
             **{METHOD_TIMES[name]: _format(times[name]) for name in [*METHOD_TIMES][4:]},
             "waits for data": None if wait is None else f"{wait.share:.0%} of the steps' time",
             "processors": None if busy is None else f"{busy:.0%} busy in steady steps",
+            "measured power": _format_power(self.energy),
             "probe took": _format(timeline.wall_seconds),
             "whole training": _join(
                 _format(self.total_seconds),
@@ -629,6 +647,23 @@ class Profile(Record):
 
     def _repr_html_(self) -> str:
         return table_html(self.summary().items()) + findings_html(self.findings)
+
+
+def _given_power(watts: Sequence[float]) -> Usage:
+    """Usage with the mean power of each GPU, which another tool measured."""
+    powers = {
+        f"gpu{index}_power_watts": Summary(count=1, seconds=1.0, mean=one, maximum=one, p50=one, p95=one)
+        for index, one in enumerate(watts)
+    }
+    sources = {f"gpu{index}": "given" for index in range(len(watts))}
+    return Usage(interval_seconds=0.0, phases={"steady_steps": powers}, power_sources=sources)
+
+
+def _format_power(energy: MeasuredEnergy | None) -> str | None:
+    watts = energy.watts if energy else None
+    if energy is None or watts is None:
+        return None
+    return f"{watts:.3g} W in steady steps ({list_all([part.name for part in energy.parts])})"
 
 
 def _format(seconds: float | None) -> str | None:

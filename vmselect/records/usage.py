@@ -63,6 +63,9 @@ class Usage(Facts):
 
     interval_seconds: Seconds
     limits: Limits = Limits()
+    power_sources: Mapping[Text, Text] | None = Field(default=None, max_length=MAX_QUANTITIES)
+    """How the power of ``gpu0``, ``cpu`` and other parts was measured: ``counter`` (energy counter of a GPU),
+    ``samples`` (power samples), ``rapl`` (energy counters of the CPU) or ``given``; None if none was."""
     phases: Mapping[Phase, Annotated[Mapping[Text, Summary], Field(max_length=MAX_QUANTITIES)]] = Field(
         default_factory=dict
     )
