@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 
 SECONDS_PER_HOUR = 3600.0
+JOULES_PER_KWH = 3_600_000.0
 BYTES_PER_MB = 1_000_000  # networks and storage are billed in decimal units
 BYTES_PER_GB = 1_000_000_000
 MAX_USD_DIGITS = 7
@@ -62,6 +63,34 @@ def format_usd(usd: float) -> str:
         digits = 1 - int(brief.partition("e")[2])
         return f"${usd:.{digits}f}" if digits <= MAX_USD_DIGITS else f"${brief}"
     return f"${usd:,.2f}"
+
+
+def format_kwh(kwh: float) -> str:
+    """An energy as text, in Wh or kWh.
+
+    >>> [format_kwh(e) for e in (0.0, 0.0123, 2.5, 1234.5)]
+    ['0 Wh', '12.3 Wh', '2.5 kWh', '1,234 kWh']
+    """
+    return _format_thousandths(kwh, "Wh", "kWh")
+
+
+def format_kg(kg: float) -> str:
+    """A mass as text, in g or kg.
+
+    >>> [format_kg(m) for m in (0.0042, 1.234, float("nan"))]
+    ['4.2 g', '1.23 kg', 'unknown']
+    """
+    return _format_thousandths(kg, "g", "kg")
+
+
+def _format_thousandths(value: float, small: str, large: str) -> str:
+    if not math.isfinite(value):
+        return "unknown"
+    if value < 0:
+        return "-" + _format_thousandths(-value, small, large)
+    if value < 0.9995:
+        return f"{value * 1000:.3g} {small}"
+    return f"{value:.3g} {large}" if value < 999.5 else f"{value:,.0f} {large}"
 
 
 def format_chance(chance: float) -> str:

@@ -15,11 +15,11 @@ import vmselect as vs
 from vmselect.intervals import Interval
 from vmselect.ranking import MEASURES, Interruptions
 from vmselect.report.page_data import page_data
-from vmselect.units import format_epochs, format_seconds, format_usd
+from vmselect.units import format_epochs, format_kg, format_kwh, format_seconds, format_usd
 
 pytest.importorskip("py_mini_racer", reason="the page's scripts were not run: mini-racer is not installed")
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
-from priced import sell
+from priced import OFFER, sell
 from scripts import Scripts
 
 FIELDS = ("epochs", "seconds", "seconds_low", "seconds_high", "cost_usd", "cost_low", "cost_high", "score", "chance")
@@ -96,6 +96,42 @@ def test_values_order_ties_front_verdict_and_reasons_are_pythons(
     for name in MEASURES:
         there = [start for start, _ in found["leaders"].get(name, [])][1:]
         assert there == [change.epochs for change in expected.crossovers(name, up_to=500)]
+
+
+TWO_GRIDS = sell(on_demand=[2.0, 1.0, 0.7, 0.5]).with_offers(
+    [OFFER | {"instance_type": "m0", "provider": "gcp", "region": "us-central1", "usd_per_hour": 3.0}]
+)
+powers = st.lists(st.one_of(st.none(), st.floats(10, 500)), min_size=4, max_size=4)
+grid = st.sampled_from(
+    [{"country": "DE"}, {}, {"grid_g_per_kwh": 300}, {"hourly": [100, 0, 500], "start_hour": 1.5}, {"basis": "market"}]
+)
+shares = st.tuples(st.floats(0, 1), st.floats(0, 1), st.floats(0, 1), st.floats(0.01, 1))
+
+
+@settings(max_examples=12, deadline=None)
+@given(powers, st.floats(0.5, 2), shares, st.one_of(st.none(), st.floats(1e-4, 1)), st.booleans(), grid)
+def test_energy_and_co2_too(
+    scripts: Scripts, watts: list[float | None], speed: float, weighed: tuple[float, ...], most: float | None,
+    likely: bool, emissions: Any,
+) -> None:  # fmt: skip
+    profiles = [
+        vs.Profile.from_times(
+            instance_type=f"m{i}", batch_size=8, steps_per_epoch=100, gpu_watts=power,
+            iteration_seconds=[0.1 * (1 + i * speed + k / 9) for k in range(4)],
+        )
+        for i, power in enumerate(watts)
+    ]  # fmt: skip
+    ranking = vs.rank(profiles, epochs=20, catalog=TWO_GRIDS, emissions=emissions)
+    objective = dict(zip(("cost", "time", "energy", "co2"), weighed, strict=True))
+    changes = {"objective": objective, "co2_limit_kg": most, "co2_chance": 0.8 if likely and most else None}
+    expected = ranking.rerank(**changes)
+    settings = {name: changes[name] for name in ("co2_limit_kg", "co2_chance")}
+    found = scripts.rank(ranking, settings | {"weights": dict(expected.settings.objective)})
+    agree(scripts, expected, found)
+    for there, here in zip(found["rows"], expected.rows, strict=True):
+        for name in ("energy", "co2"):
+            numbers = [there[field] for field in MEASURES[name].fields]
+            assert numbers == pytest.approx(list(here.measures[name] or [None] * 3), rel=1e-9, nan_ok=True)
 
 
 @settings(max_examples=25, deadline=None)
@@ -217,8 +253,8 @@ def test_the_number_of_gpus_too(
 @given(st.just(0.0) | st.floats(1e-12, 1e7), st.integers(1, 10**6))
 def test_numbers_are_printed_alike(scripts: Scripts, value: float, eighths: int) -> None:
     for x in (value, eighths / 8):
-        found = scripts.call("[formatSeconds(x), formatUsd(x), formatEpochs(x)]", x=x)
-        assert found == [format_seconds(x), format_usd(x), format_epochs(x)]
+        found = scripts.call("[formatSeconds(x), formatUsd(x), formatEpochs(x), formatKwh(x), formatKg(x)]", x=x)
+        assert found == [format_seconds(x), format_usd(x), format_epochs(x), format_kwh(x), format_kg(x)]
 
 
 def name_all(scripts: Scripts, *given: dict[str, Any]) -> list[str]:

@@ -29,6 +29,7 @@ price_option = functools.partial(typer.Option, rich_help_panel="Prices")
 estimate_option = functools.partial(typer.Option, rich_help_panel="Estimate")
 machine_option = functools.partial(typer.Option, rich_help_panel="Machines that were never probed")
 spot_option = functools.partial(typer.Option, rich_help_panel="Spot interruptions")
+emissions_option = functools.partial(typer.Option, rich_help_panel="Energy and CO2")
 
 ProfilesArgument = Annotated[
     list[str],
@@ -87,7 +88,7 @@ class RankingOptions:
         typer.Option(
             "--objective",
             "-o",
-            help="What to minimize: cost, time, or weights such as cost=0.7,time=0.3.",
+            help="What to minimize: cost, time, energy, co2, or weights such as cost=0.7,time=0.3.",
             show_default="cost",
         ),
     ] = None
@@ -106,6 +107,11 @@ class RankingOptions:
     budget_chance: Annotated[
         float | None,
         limit_option(help="Least probability of meeting --budget-usd, such as 0.9; exclude other machines."),
+    ] = None
+    co2_limit_kg: Annotated[float | None, limit_option(help="Exclude candidates that emit more CO2 (kg).")] = None
+    co2_chance: Annotated[
+        float | None,
+        limit_option(help="Exclude candidates that keep the CO2 limit with a lower probability, such as 0.9."),
     ] = None
     region: Annotated[list[str] | None, price_option(help="Region of the prices, or all; may be repeated.")] = None
     market: Annotated[
@@ -173,6 +179,29 @@ class RankingOptions:
         spot_option(help="Minutes from an interruption to the restart.", show_default=f"{_defaults.RESTART_MINUTES:g}"),
     ] = None
 
+    energy: Annotated[
+        bool, emissions_option("--energy", help="Show the energy and CO2 of each candidate.", metavar="")
+    ] = False
+    country: Annotated[
+        str | None, emissions_option(help="Country of machines outside the known clouds, such as DE, for CO2.")
+    ] = None
+    grid_g_per_kwh: Annotated[
+        float | None, emissions_option(help="Carbon intensity of the electricity (g of CO2 per kWh).")
+    ] = None
+    grid_hourly: Annotated[
+        Path | None, emissions_option(help="CSV file with the carbon intensity of every hour (column g_per_kwh).")
+    ] = None
+    start_hour: Annotated[
+        float | None, emissions_option(help="Hour of --grid-hourly at which the training starts. Default: mean hour.")
+    ] = None
+    pue: Annotated[
+        float | None, emissions_option(help="Energy of the data centre per energy of its machines, such as 1.2.")
+    ] = None
+    emissions_basis: Annotated[
+        str | None,
+        emissions_option(help="CO2 of the local grid (location), or without bought carbon-free energy (market)."),
+    ] = None
+
     def rank(self, profiles: list[str], **given: Any) -> Ranking:
         """Rank the machines of the profiles or, if ``study`` is given, pairs of machine and batch size."""
         from vmselect.ranking import rank, select
@@ -224,6 +253,13 @@ class RankingOptions:
         schedule = {name: given.pop(name, None) for name in ("validation_freq", "validation_from")}
         if any(schedule.values()):
             given["workload"] = Workload(**schedule)
+        names = {
+            "country": "country", "grid_g_per_kwh": "grid_g_per_kwh", "grid_hourly": "hourly",
+            "start_hour": "start_hour", "pue": "pue", "emissions_basis": "basis",
+        }  # fmt: skip
+        emissions = {field: given.pop(name) for name, field in names.items() if name in given}
+        if given.pop("energy") or emissions:
+            given["emissions"] = emissions
         per_hour = given.pop("interruptions_per_hour", None)
         minutes = {name: given.pop(name) for name in ("checkpoint_minutes", "restart_minutes") if name in given}
         if per_hour is not None:

@@ -120,6 +120,22 @@ class Runtime(Output):
     terms: dict[str, list[float]]
 
 
+class KnownPower(Output):
+    """Power of the machine in steady steps, and the standard deviation of its log."""
+
+    watts: float
+    deviation: float
+    group: int
+    basis: Literal["measured", "predicted"]
+
+
+class UnknownPower(Output):
+    """Why the power of the machine is unknown."""
+
+    watts: None
+    unknown: str
+
+
 class Machine(Output):
     """An instance type with its factors and runtime."""
 
@@ -135,6 +151,7 @@ class Machine(Output):
     method: str
     runtime: Runtime
     epochs: list[float] | None
+    power: KnownPower | UnknownPower
 
 
 class Candidate(Output):
@@ -159,6 +176,7 @@ class Candidate(Output):
     billing_increment_seconds: float
     billing_minimum_seconds: float
     gpus: int
+    kg_per_kwh: float | None
     findings: list[int]
 
 
@@ -215,11 +233,13 @@ class Study(Output):
 
 
 RankingRow = _model(
-    rows.Row, candidate=int, findings=list[int], measures=dict[str, Spread], factors=dict[str, Factor],
+    rows.Row, candidate=int, findings=list[int], measures=dict[str, Spread | None], factors=dict[str, Factor],
     terms=Numbers, limit_chances=Numbers, service=str | None,
 )  # fmt: skip
 Excluded, NextProbe, Shortfall = (_model(one) for one in (rows.Excluded, next_probe.NextProbe, limits.Shortfall))
-RankingSettings = _model(Settings, objective=Numbers, interruptions=Numbers | None, quantile=float)
+RankingSettings = _model(
+    Settings, objective=Numbers, interruptions=Numbers | None, quantile=float, emissions=dict[str, Any] | None
+)
 
 
 class Ranking(Output):

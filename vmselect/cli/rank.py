@@ -81,6 +81,8 @@ def rank(
 
       vmselect rank profiles/ -e 50 --gpus 1,2,4,8
 
+      vmselect rank profiles/ -e 50 --objective cost=0.8,co2=0.2 --co2-limit-kg 5
+
       vmselect rank profiles/ -e 50 --relative-to g4dn.xlarge
 
       vmselect rank profiles/ -e 50 --against watched/
@@ -239,7 +241,8 @@ def print_ranking(
         print_out(json.dumps(ranking.payload(), indent=1, allow_nan=False), raw=True)
     elif format is Format.csv:
         frame = ranking.to_frame()  # also has the columns of all measures
-        others = [name for measure in MEASURES.values() for name in measure.fields if name not in COLUMNS]
+        measured = [MEASURES[name] for name in ranking.settings.measured]
+        others = [name for measure in measured for name in measure.fields if name not in COLUMNS]
         rows = [line | more(row) for line, row in zip(frame_rows(frame), ranking, strict=True)]
         emit(rows, (*COLUMNS, *others, *names), format=format)
     else:
@@ -248,7 +251,7 @@ def print_ranking(
         best = ranking.deciding_rows[:top]
         at = TABLE.index("epochs") + 1
         shown = [_shown(row) | more(row) for row in best]
-        others = [name for name in MEASURES if name not in TABLE]
+        others = [name for name in ranking.settings.measured if name not in TABLE]
         emit(shown, (*TABLE[:at], *names, *TABLE[at:-3], *others, *TABLE[-3:]), format=format, spare=SPARE)
     print_err(_remarks(ranking, top) if format is Format.table else ranking.findings)
     if not ranking:
@@ -256,24 +259,20 @@ def print_ranking(
 
 
 def _shown(row: Row) -> dict[str, Any]:
-    from vmselect.ranking.measures import MEASURES
-    from vmselect.ranking.text import marks
+    from vmselect.ranking.text import marks, measure_text
     from vmselect.units import format_chance
 
     texts: dict[str, Any] = {"batch": row.batch_size, "epochs": round(row.epochs, 1), "score": f"{row.score:.2f}"}
-    for name, spread in row.measures.items():
-        value, low, high = map(MEASURES[name].format, spread)
-        texts[name] = f"{value} ({low} to {high})"
+    texts |= {name: measure_text(row, name) for name in row.measures}
     return vars(row) | texts | {"best": format_chance(row.chance), "": marks(row)}
 
 
 def _remarks(ranking: Ranking, top: int) -> list[str]:
     """Return the lines to print below the table: next probe, crossovers, excluded candidates, findings."""
-    from vmselect.ranking.measures import MEASURES
     from vmselect.ranking.text import describe_findings
 
     lines = [f"Next: {ranking.next_probe}"] if ranking.next_probe else []
-    for name in MEASURES if len(ranking.settings.epochs) > 1 and ranking else ():
+    for name in ranking.settings.measured if len(ranking.settings.epochs) > 1 and ranking else ():
         lines += [f"By {name}: {change}." for change in ranking.crossovers(name)[:5]]
     lines += [f"Excluded: {excluded}." for excluded in ranking.deciding_excluded[:top]]
     if len(ranking.deciding_excluded) > top:

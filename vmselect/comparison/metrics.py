@@ -14,18 +14,20 @@ from typing import Any, Literal
 
 from vmselect._checks import check_count, check_name, maybe, show
 from vmselect.catalog import Catalog
+from vmselect.emissions import DEFAULT
 from vmselect.errors import ArgumentError, CatalogError, ComparisonError, EstimateError
 from vmselect.estimation import estimate
 from vmselect.grouping import count_nodes
+from vmselect.prediction.energy import measured_power
 from vmselect.records import Profile, Record
-from vmselect.units import cost_usd
+from vmselect.units import JOULES_PER_KWH, cost_usd
 
 Better = Literal["less", "more"]
 Reader = Callable[[Any, "Terms"], "float | None"]
 Series = Callable[[Any], Sequence[float]]
 
 
-PER_RUN = ("total_seconds", "cost_usd")
+PER_RUN = ("total_seconds", "cost_usd", "energy_kwh", "co2_kg")
 """Metrics with a value for each run, if a record contains the total times of several runs."""
 
 
@@ -150,6 +152,20 @@ def _cost_usd(profile: Profile, terms: Terms) -> float | None:
     return None if seconds is None else cost_usd(seconds, price * count_nodes(profile))
 
 
+def _energy_kwh(profile: Profile, terms: Terms) -> float | None:
+    """Energy of the whole machines: training time multiplied by their measured power in steady steps."""
+    power = measured_power([profile], name=profile.title)
+    seconds = None if power is None else _total_seconds(profile, terms)
+    return None if power is None or seconds is None else power.watts * count_nodes(profile) * seconds / JOULES_PER_KWH
+
+
+def _co2_kg(profile: Profile, terms: Terms) -> float | None:
+    """CO2 of the energy in the region of the record, or in ``terms.region``; None if the grid is unknown."""
+    factor = DEFAULT.factor(profile.provider or "", terms.region or profile.region or "")
+    energy = None if factor is None else _energy_kwh(profile, terms)
+    return None if factor is None or energy is None else energy * factor.kg_per_kwh
+
+
 def _utilization(profile: Profile, terms: Terms) -> float | None:
     """Mean GPU utilization during steady steps in percent, or CPU utilization if there is no GPU."""
     phase = profile.usage.phases.get("steady_steps", {}) if profile.usage is not None else {}
@@ -211,6 +227,9 @@ METRICS: Mapping[str, Metric] = {
         Metric("throughput", "throughput", "examples/s", "more", _THROUGHPUT, _throughputs),
         _training("total_seconds", "training time", _total_seconds),
         _training("cost_usd", "cost", _cost_usd, unit="USD"),
+        _training("energy_kwh", "energy", _energy_kwh, unit="kWh"),
+        _training("co2_kg", "CO2", _co2_kg, unit="kg"),
+        Metric("step_joules", "energy of a step", "J", "less", {"training": _attribute("step_joules")}),
         Metric("utilization", "utilization", "%", "more", {"training": _utilization}),
         Metric(
             "peak_memory_bytes", "peak memory", "B", "less", {"*": lambda r, terms: r.environment.peak_memory_bytes}
@@ -233,6 +252,8 @@ METRICS: Mapping[str, Metric] = {
 
 ALIASES = {
     "cost": "cost_usd",
+    "energy": "energy_kwh",
+    "co2": "co2_kg",
     "total": "total_seconds",
     "predicted_total": "total_seconds",
     "time": "total_seconds",

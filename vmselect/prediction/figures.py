@@ -1,4 +1,4 @@
-"""Published figures of GPUs: peak rates by precision, memory bandwidth and architecture."""
+"""Published figures of GPUs: peak rates by precision, memory bandwidth, architecture, memory and power."""
 
 from __future__ import annotations
 
@@ -69,6 +69,21 @@ def nominal_memory_gib(gpu: str) -> float | None:
     80.0
     """
     return _memories().get(fold_gpu(gpu))
+
+
+def tdp_watts(gpu: str) -> float | None:
+    """Thermal design power of the GPU model ``gpu`` in watts; None if it is not published.
+
+    >>> tdp_watts("T4"), tdp_watts("no such GPU")
+    (70.0, None)
+    """
+    return _powers().get(fold_gpu(gpu))
+
+
+@functools.cache
+def _powers() -> dict[str, float]:
+    rows = {fold_gpu(str(model)): float(row["tdp_watts"]) for model, row in gpu_specs().iterrows()}
+    return {model: watts for model, watts in rows.items() if watts > 0}  # False for NaN, a missing figure
 
 
 @functools.cache

@@ -1,9 +1,9 @@
-"""Bills: the summed cost of storage, transfer, training, serving and other services."""
+"""Bills: the summed cost of storage, transfer, training, serving and other services, and their energy and CO2."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import pandas as pd
@@ -11,18 +11,20 @@ import pandas as pd
 from vmselect._checks import check_mapping, check_number, is_number, maybe, show
 from vmselect.errors import ArgumentError
 from vmselect.intervals import Interval
-from vmselect.units import format_usd, printable
+from vmselect.units import format_kg, format_kwh, format_usd, printable
 
 
 @dataclass(frozen=True)
 class BillPart:
-    """One line of a bill: a cost in USD with its lower and upper bound."""
+    """One line of a bill: a cost in USD with its lower and upper bound, and energy and CO2 if they are known."""
 
     name: str
     usd: float
     low: float
     high: float
     detail: str = ""
+    energy_kwh: float | None = None
+    co2_kg: float | None = None
 
 
 @dataclass(frozen=True)
@@ -34,6 +36,8 @@ class Bill:
     (2.1464, ['storage', 'training', 'serving: endpoint', 'serving: front'])
     >>> print(bill)
     $2.15 ($1.95 to $2.45): storage $0.41, training $1.20, serving: endpoint $0.53, serving: front $0.01
+    >>> bill.energy_kwh is None  # no part states its energy
+    True
     """
 
     parts: tuple[BillPart, ...]
@@ -49,9 +53,9 @@ class Bill:
         found: list[BillPart] = []
         for title, value in {**(maybe(check_mapping, "parts", parts) or {}), **check_mapping("parts", named)}.items():
             if isinstance(value, Bill):
-                found += [BillPart(f"{title}: {p.name}", p.usd, p.low, p.high, p.detail) for p in value.parts]
+                found += [replace(part, name=f"{title}: {part.name}") for part in value.parts]
             else:
-                found.append(BillPart(title, *_read(title, value)))
+                found.append(BillPart(title, *_read(title, value), *_consumption(value)))
         return cls(tuple(found))
 
     @property
@@ -69,14 +73,25 @@ class Bill:
         """Sum of the upper bounds, in USD."""
         return sum(part.high for part in self.parts)
 
+    @property
+    def energy_kwh(self) -> float | None:
+        """Energy of the parts that state it, such as rows of a ranking; None if none does."""
+        return _sum([part.energy_kwh for part in self.parts])
+
+    @property
+    def co2_kg(self) -> float | None:
+        """CO2 of the parts that state it; None if none does."""
+        return _sum([part.co2_kg for part in self.parts])
+
     def times(self, factor: float) -> Bill:
         """The bill with all costs multiplied by ``factor``, such as 24 for the hours of a day."""
         by = check_number("factor", factor, least=0)
-        return Bill(tuple(BillPart(p.name, p.usd * by, p.low * by, p.high * by, p.detail) for p in self.parts))
+        return Bill(tuple(_multiply(part, by) for part in self.parts))
 
     def to_frame(self) -> pd.DataFrame:
-        """The parts as a DataFrame, a row per part."""
-        return pd.DataFrame([vars(part) for part in self.parts], columns=["name", "usd", "low", "high", "detail"])
+        """The parts as a DataFrame, a row per part; energy and CO2 are NaN where a part does not state them."""
+        frame = pd.DataFrame([vars(part) for part in self.parts], columns=[field.name for field in fields(BillPart)])
+        return frame.astype({"energy_kwh": float, "co2_kg": float})
 
     def __add__(self, other: Bill) -> Bill:
         return Bill((*self.parts, *other.parts))
@@ -84,7 +99,35 @@ class Bill:
     def __str__(self) -> str:
         span = f" ({format_usd(self.low)} to {format_usd(self.high)})" if self.high > self.low else ""
         parts = ", ".join(f"{printable(p.name)} {format_usd(p.usd)}" for p in self.parts)
-        return f"{format_usd(self.total)}{span}: {parts}"
+        return f"{format_usd(self.total)}{span}: {parts}{self._consumption_text()}"
+
+    def _consumption_text(self) -> str:
+        """Energy and CO2 as text, with the names of the parts that do not state them; empty if none does."""
+        used = [
+            f"{write(value)} of {name}"
+            for value, write, name in ((self.energy_kwh, format_kwh, "energy"), (self.co2_kg, format_kg, "CO2"))
+            if value is not None
+        ]
+        silent = [printable(part.name) for part in self.parts if part.energy_kwh is None]
+        without = f" (without {', '.join(silent)})" if silent else ""
+        return f"; {' and '.join(used)}{without}" if used else ""
+
+
+def _multiply(part: BillPart, by: float) -> BillPart:
+    energy, co2 = (None if value is None else value * by for value in (part.energy_kwh, part.co2_kg))
+    return BillPart(part.name, part.usd * by, part.low * by, part.high * by, part.detail, energy, co2)
+
+
+def _sum(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None
+
+
+def _consumption(value: Any) -> tuple[float | None, float | None]:
+    """Energy in kWh and CO2 in kg of a row of a ranking; None where they are not known."""
+    measures = getattr(value, "measures", None) or {}
+    energy, co2 = (measures.get(name) for name in ("energy", "co2"))
+    return energy.value if energy else None, co2.value if co2 else None
 
 
 def _read(name: str, value: Any) -> tuple[float, float, float, str]:

@@ -11,7 +11,7 @@ import itertools
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -19,9 +19,11 @@ import numpy as np
 import pandas as pd
 
 from vmselect.catalog import Catalog, describe_nearest, describe_unpriced, last_sold, name_in_service, provider_terms
+from vmselect.emissions import Emissions
 from vmselect.estimation.runtime import ClosedForm
 from vmselect.findings import Finding
 from vmselect.intervals import Interval
+from vmselect.ranking.energy import PowerTable, estimate_power, kg_per_kwh
 from vmselect.ranking.estimates import MachineEstimate
 from vmselect.ranking.measures import Settings
 from vmselect.ranking.rows import Bools, Excluded, Floats, Ints
@@ -50,6 +52,8 @@ class Candidates:
     offer: Ints
     increment_seconds: Floats
     minimum_seconds: Floats
+    computed: dict[Any, Any] = field(default_factory=dict, repr=False, compare=False)
+    """Power of machine estimates and emission factors of offers, computed when they are first used."""
 
     def __len__(self) -> int:
         return len(self.machine_estimate)
@@ -86,6 +90,20 @@ class Candidates:
     def moving_usd(self) -> Floats:
         """One-time cost in USD of moving the training data to the machine of each candidate."""
         return np.array([one.moving_usd for one in self.machine_estimates], dtype=float)[self.machine_estimate]
+
+    @property
+    def power(self) -> PowerTable:
+        """Power of each machine estimate."""
+        if "power" not in self.computed:
+            self.computed["power"] = estimate_power(self.machine_estimates, self.offers)
+        table: PowerTable = self.computed["power"]
+        return table
+
+    def kg_per_kwh(self, emissions: Emissions) -> Floats:
+        """Kilograms of CO2 per kilowatt-hour at the machine of each candidate; NaN if unknown."""
+        if emissions not in self.computed:
+            self.computed[emissions] = kg_per_kwh(self.offers, emissions)
+        return np.asarray(self.computed[emissions][self.offer])
 
     @cached_property
     def gpus(self) -> Ints:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,13 +10,13 @@ import numpy.typing as npt
 
 from vmselect.intervals import Interval
 from vmselect.ranking.candidates import Candidates
-from vmselect.ranking.measures import LIMITED, MEASURES, Settings, score
+from vmselect.ranking.measures import LIMITED, MEASURES, OPTIONAL, Settings, score
 from vmselect.ranking.probability import ErrorModel, estimate_chances, limit_chance
 from vmselect.ranking.rows import Bools, Floats, Ints
 
 Codes = npt.NDArray[np.int8]
-FEASIBLE, OTHER_MARKET, FIRST_LIMIT = range(3)
-"""Codes in ``Assessment.limits``: feasible, not sold in the chosen markets, or over a limit.
+FEASIBLE, OTHER_MARKET, UNKNOWN, FIRST_LIMIT = range(4)
+"""Codes in ``Assessment.limits``: feasible, not sold in the chosen markets, without a needed measure, or over a limit.
 
 The code of an exceeded limit is ``FIRST_LIMIT`` plus the index of its measure in ``LIMITED``.
 """
@@ -30,6 +30,7 @@ class Assessment:
     work: Interval[Floats]
     """Time in seconds without spot interruptions and early stops, with a row per machine estimate."""
     measures: Mapping[str, Interval[Floats]]
+    """The measures that the settings ask for, by name."""
     limits: Codes
     limit_chances: Mapping[str, Floats]
     """Probability that a candidate stays within the deadline (``time``) or the budget (``cost``), by measure."""
@@ -55,7 +56,7 @@ def assess(candidates: Candidates, settings: Settings) -> Assessment:
     # A study has counted the epochs until the stop. Otherwise all machines stop at the same, unknown epoch: this widens
     # the intervals of times and costs, and does not change which machine is best.
     shown = candidates.work(epochs, early_stopping=True) if settings.epochs else work
-    measures = measure(candidates, settings, shown)
+    measures = measure(candidates, settings, shown, settings.measured)
     limits = np.zeros(measures["time"].value.shape, dtype=np.int8)
     limit_chances = {}
     for position in reversed(range(len(LIMITED))):
@@ -69,6 +70,9 @@ def assess(candidates: Candidates, settings: Settings) -> Assessment:
                 ]
             broken = measures[one.name].value > most if least_chance is None else kept < least_chance
             limits[broken] = FIRST_LIMIT + position
+    for name in OPTIONAL:
+        if settings.needs(name):
+            limits[np.isnan(measures[name].value)] = UNKNOWN
     if settings.markets is not None:
         limits[~np.isin(candidates.column("market").astype(str), settings.markets)] = OTHER_MARKET
     feasible = limits == FEASIBLE
@@ -77,7 +81,8 @@ def assess(candidates: Candidates, settings: Settings) -> Assessment:
     value = score(settings.objective, values, best)
     # Equal scores are ordered by the sum of all ratios, then by the measures, so that rounding puts no candidate before
     # a better one, and last by the position of the candidates.
-    whole = score(dict.fromkeys(MEASURES, 1 / len(MEASURES)), values, best)
+    compared = [name for name in measures if not MEASURES[name].optional or settings.needs(name)]
+    whole = score(dict.fromkeys(compared, 1 / len(compared)), values, best)
     rank = np.zeros(value.shape, dtype=np.intp)
     tied, pareto = np.zeros(value.shape, dtype=bool), np.zeros(value.shape, dtype=bool)
     chance = np.zeros(value.shape)
@@ -88,7 +93,7 @@ def assess(candidates: Candidates, settings: Settings) -> Assessment:
     order, regret = [], []
     for column in range(value.shape[1]):
         rows = np.flatnonzero(feasible[:, column])
-        keys = [*(values[name][rows, column] for name in reversed(MEASURES)), whole[rows, column], value[rows, column]]
+        keys = [*(values[name][rows, column] for name in reversed(compared)), whole[rows, column], value[rows, column]]
         ordered = rows[np.lexsort(keys)]
         pareto[rows, column] = pareto_front(values["time"][rows, column], values["cost"][rows, column])
         rank[ordered, column] = np.arange(1, len(ordered) + 1)
@@ -137,13 +142,15 @@ def _count_epochs(candidates: Candidates, settings: Settings) -> Interval[Floats
     return Interval(*np.array(studied, dtype=float).reshape(-1, 3, 1).transpose(1, 0, 2))
 
 
-def measure(candidates: Candidates, settings: Settings, work: Interval[Floats]) -> dict[str, Interval[Floats]]:
-    """All measures of the candidates; ``work`` is the time of each machine estimate without interruptions."""
+def measure(
+    candidates: Candidates, settings: Settings, work: Interval[Floats], names: Iterable[str] = tuple(MEASURES)
+) -> dict[str, Interval[Floats]]:
+    """The measures ``names`` of the candidates; ``work`` is the time of each machine estimate without interruptions."""
     time = work.take(candidates.machine_estimate)
     if settings.interruptions and candidates.is_spot.any():
         stretched = settings.interruptions.stretch(work, confidence=settings.confidence)
         time = stretched.take(candidates.machine_estimate).where(candidates.is_spot[:, None], time)
-    return {name: one.of(candidates, settings, time) for name, one in MEASURES.items()}
+    return {name: MEASURES[name].of(candidates, settings, time) for name in names}
 
 
 def pareto_front(seconds: Floats, cost: Floats) -> Bools:

@@ -1,4 +1,4 @@
-"""Explanations for candidates that exceed, or may exceed, a deadline or a budget.
+"""Explanations for candidates that exceed, or may exceed, a deadline, a budget or a CO2 limit.
 
 :func:`find_shortfall` states what is missing if no candidate is feasible, :func:`judge_spot_deadline` with which
 probability a spot machine meets a deadline, and :func:`explain_excess` how to narrow an interval that exceeds a limit.
@@ -46,6 +46,8 @@ class Shortfall:
     """Time of the candidate divided by the deadline; None if it meets the deadline."""
     saving: float | None
     """Fraction of the cost of the candidate that exceeds the budget; None if it meets the budget."""
+    co2_saving: float | None = None
+    """Fraction of the CO2 of the candidate that exceeds the CO2 limit; None if it meets that limit."""
 
     def __str__(self) -> str:
         needs = []
@@ -53,6 +55,7 @@ class Shortfall:
             times = f"{self.speed_up:.3g}" if self.speed_up < 999.5 else f"{self.speed_up:,.0f}"
             needs.append(f"{times} times the speed")
         needs += [f"{100 * self.saving:.3g}% less cost"] if self.saving else []
+        needs += [f"{100 * self.co2_saving:.3g}% less CO2"] if self.co2_saving else []
         texts = (
             [f"{count_epochs(self.epochs)} need{'s' if self.epochs == 1 else ''} {' and '.join(needs)}"]
             if needs
@@ -93,11 +96,12 @@ def find_shortfall(ranking: Ranking) -> Shortfall | None:
         epochs_that_fit=_count_fitting(ranking, nearest) if settings.epochs else None,
         speed_up=over.get("time"),
         saving=1 - 1 / over["cost"] if "cost" in over else None,
+        co2_saving=1 - 1 / over["co2"] if "co2" in over else None,
     )
 
 
 def _count_fitting(ranking: Ranking, candidate: int) -> int:
-    """Largest number of epochs at which ``candidate`` is feasible. Time and cost grow with the epochs."""
+    """Largest number of epochs at which ``candidate`` is feasible. Time, cost and CO2 grow with the epochs."""
     alone = ranking.candidates.take(np.array([candidate]))
     fits, too_many = 0, int(ranking.epochs_of(candidate, ranking.deciding_column))
     while too_many - fits > 1:

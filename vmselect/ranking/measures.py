@@ -1,7 +1,8 @@
-"""Measures of a candidate (cost, time), and the settings of a ranking, with weights and limits of the measures.
+"""Measures of a candidate (cost, time, energy, CO2), and the settings of a ranking with their weights and limits.
 
 A measure is a named quantity with an interval. To add a measure, add an entry to :data:`MEASURES` and one to
 ``model.js`` of the report page; objectives, scores, tables and JSON use all entries. ``time`` and ``cost`` must exist.
+Optional measures take part in a ranking only if its settings ask for them, and may be unknown (NaN).
 """
 
 from __future__ import annotations
@@ -28,17 +29,27 @@ from vmselect._checks import (
     show,
 )
 from vmselect.catalog import MARKETS, Catalog
+from vmselect.emissions import Emissions
 from vmselect.errors import ArgumentError
 from vmselect.estimation import METHODS
 from vmselect.intervals import Interval
+from vmselect.ranking.energy import co2_of, energy_of
 from vmselect.ranking.rows import Floats
 from vmselect.ranking.spot import Interruptions
-from vmselect.units import SECONDS_PER_HOUR, count_epochs, format_chance, format_seconds, format_usd
+from vmselect.units import (
+    SECONDS_PER_HOUR,
+    count_epochs,
+    format_chance,
+    format_kg,
+    format_kwh,
+    format_seconds,
+    format_usd,
+)
 
 if TYPE_CHECKING:
     from vmselect.ranking.candidates import Candidates
 
-Objective: TypeAlias = Literal["cost", "time"] | Mapping[str, float]
+Objective: TypeAlias = Literal["cost", "time", "energy", "co2"] | Mapping[str, float]
 ALL = "all"
 FIXED = ("regions", "batch_sizes", "method", "confidence", "include_retired", "include_unused_gpus")
 """Settings that determine the candidates, so that changing them requires a new ranking."""
@@ -71,6 +82,14 @@ class Measure:
     format: Callable[[float], str]
     aim: str
     limit: Limit | None = None
+    optional: bool = False
+    """Whether a ranking computes it only if its settings ask for it."""
+    uses_power: bool = False
+    """Whether it is proportional to the power of the machine, which has an error of its own."""
+    title: str = ""
+    """Name in sentences, if it is not ``name``."""
+    verb: str = ""
+    """Verb in sentences about a machine and an optional measure."""
 
     def limit_of(self, settings: Settings) -> float | None:
         """The limit in the unit of the measure; None if none is set."""
@@ -119,6 +138,9 @@ class Settings:
     include_retired: bool = False
     enough_regret: float = _defaults.ENOUGH_REGRET
     include_unused_gpus: bool = False
+    co2_limit_kg: float | None = None
+    co2_chance: float | None = None
+    emissions: Emissions | None = None
 
     @classmethod
     def read(cls, *, studied: bool = False, **arguments: Any) -> Settings:
@@ -140,7 +162,8 @@ class Settings:
         given["markets"] = read_markets(given["markets"])
         given["regions"] = read_regions(given["regions"])
         given["interruptions"] = maybe(check_dataclass, "interruptions", given["interruptions"], kind=Interruptions)
-        for name in ("deadline_hours", "budget_usd"):
+        given["emissions"] = maybe(check_dataclass, "emissions", given["emissions"], kind=Emissions)
+        for name in ("deadline_hours", "budget_usd", "co2_limit_kg"):
             given[name] = maybe(check_number, name, given[name], above=0)
         for limited in LIMITED:
             assert limited.limit is not None
@@ -174,11 +197,26 @@ class Settings:
             given["decide_at"] = None
         return Settings.read(**(given | changes), studied=not self.epochs)
 
+    def needs(self, name: str) -> bool:
+        """Whether the measure ``name`` has a weight or a limit, so that candidates without it cannot be ranked."""
+        return bool(self.objective.get(name)) or MEASURES[name].limit_of(self) is not None
+
+    def asks_for(self, name: str) -> bool:
+        """Whether the measure ``name`` is computed and shown: energy and CO2 only if one of them is asked for."""
+        one = MEASURES[name]
+        return not one.optional or self.emissions is not None or any(map(self.needs, OPTIONAL))
+
+    @property
+    def measured(self) -> tuple[str, ...]:
+        """Names of the measures that these settings ask for."""
+        return tuple(name for name in MEASURES if self.asks_for(name))
+
     def to_dict(self) -> dict[str, Any]:
         """The settings as plain values for JSON."""
         spot = self.interruptions.to_dict(confidence=self.confidence) if self.interruptions else None
         quantile = float(ndtri(0.5 + self.confidence / 2))
-        return vars(self) | {"objective": dict(self.objective), "interruptions": spot, "quantile": quantile}
+        plain = {"objective": dict(self.objective), "interruptions": spot, "quantile": quantile}
+        return vars(self) | plain | {"emissions": self.emissions.to_dict() if self.emissions else None}
 
 
 def _cost_of(candidates: Candidates, settings: Settings, time: Interval[Floats]) -> Interval[Floats]:
@@ -223,10 +261,40 @@ MEASURES: dict[str, Measure] = {
                 noun="deadline", reason_code="over_deadline", warning_code="may-miss-deadline", better="faster",
             ),
         ),
+        Measure(
+            name="energy",
+            fields=("energy_kwh", "energy_low", "energy_high"),
+            of=energy_of,
+            format=format_kwh,
+            aim="lowest energy",
+            optional=True,
+            uses_power=True,
+            verb="uses",
+        ),
+        Measure(
+            name="co2",
+            fields=("co2_kg", "co2_low", "co2_high"),
+            of=co2_of,
+            format=format_kg,
+            aim="lowest CO2",
+            limit=Limit(
+                setting="co2_limit_kg", chance_setting="co2_chance", unit=1.0, verb="emit", noun="CO2 limit",
+                reason_code="over_co2_limit", warning_code="may-exceed-co2-limit", better="cleaner",
+            ),
+            optional=True,
+            uses_power=True,
+            title="CO2",
+            verb="emits",
+        ),
     )
 }  # fmt: skip
-LIMITED = tuple(measure for measure in reversed(MEASURES.values()) if measure.limit)
+LIMITED = tuple(MEASURES[name] for name in ("time", "cost", "co2"))
 """Measures that can be limited. If a candidate exceeds several limits, the first is reported as the reason."""
+NO_LIMITS: dict[str, None] = dict.fromkeys(
+    name for one in LIMITED if one.limit for name in (one.limit.setting, one.limit.chance_setting)
+)
+"""Settings without any limit, as changes of a ranking."""
+OPTIONAL = tuple(name for name, measure in MEASURES.items() if measure.optional)
 
 
 def read_measure(name: Any) -> Measure:
@@ -237,7 +305,7 @@ def read_measure(name: Any) -> Measure:
 
 
 def read_objective(objective: Objective) -> Mapping[str, float]:
-    """Check an objective; returns weights of all measures that sum to 1."""
+    """Check an objective; returns weights that sum to 1, of all measures except optional ones without weight."""
     if isinstance(objective, str):
         objective = {objective: 1.0}
     if not isinstance(objective, Mapping):
@@ -247,12 +315,15 @@ def read_objective(objective: Objective) -> Mapping[str, float]:
         )
     for name in objective:
         read_measure(name)
-    weights = {name: objective.get(name, 0.0) for name in MEASURES}
+    weights = {
+        name: objective.get(name, 0.0) for name, one in MEASURES.items() if name in objective or not one.optional
+    }
     usable = all(is_number(weight) and weight >= 0 for weight in weights.values())
     total = sum(weights.values()) if usable else 0.0
     if not 0 < total < np.inf:
         raise ArgumentError(f"objective weights are {show(objective)}. Pass numbers of at least 0 that are not all 0.")
-    return MappingProxyType({name: float(weight / total) for name, weight in weights.items()})
+    kept = {name: weight for name, weight in weights.items() if weight or not MEASURES[name].optional}
+    return MappingProxyType({name: float(weight / total) for name, weight in kept.items()})
 
 
 def read_markets(given: str | Iterable[str] | None) -> tuple[str, ...] | None:

@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from scipy.special import gammaincinv, ndtr, ndtri, stdtrit
 
+from vmselect.emissions import DEFAULT
 from vmselect.intervals import Interval
 from vmselect.prediction.scaling import SHARED_SCALING
 from vmselect.ranking.measures import MEASURES, Settings, score
@@ -34,6 +35,8 @@ SHARED_STREAM, SHARED_STREAMS = 1 << 19, 1 << 10
 """Index of the first random stream for errors that machines share, and number of such streams per posterior."""
 EPOCHS_STREAM = 1 << 20
 """Index of the first random stream for the numbers of epochs of a study; streams of machine estimates start at 0."""
+POWER_STREAM = 1 << 18
+"""Index of the first random stream for the power of machines."""
 MAX_RATIO = 1000.0
 """Limit of the ratio between an estimate and a bound of its interval, because the lower bound may be 0."""
 
@@ -114,9 +117,11 @@ def estimate_chances(
     leaders, of_leader = _first_of_each(group)
     first = order[leaders]  # the best offer of each machine estimate, best first
     possible = _can_win(candidates, settings, times, epochs, errors, first, best)
+    if settings.objective.get("co2"):
+        possible &= _not_dominated(candidates, settings, first)
     rivals = first[possible]
     values = _draw_measures(candidates.take(rivals), settings, times, epochs, errors)
-    scores = score(settings.objective, values, {name: np.asarray(best[name]) for name in MEASURES})
+    scores = score(settings.objective, values, {name: np.asarray(best[name]) for name in values})
     winner = np.argmin(scores, axis=0)
     equal = scores == scores[winner, np.arange(DRAWS)]
     wins = np.zeros(len(first))
@@ -155,7 +160,31 @@ def _group_offers(candidates: Candidates, settings: Settings) -> Ints:
     if settings.billing == "provider":
         terms = np.stack([candidates.increment_seconds, candidates.minimum_seconds], axis=1)
         group = group * (len(terms) + 1) + np.unique(terms, axis=0, return_inverse=True)[1].reshape(-1)
+    if settings.objective.get("co2"):
+        # A clean, expensive offer may be better or worse than a cheap one, depending on the power.
+        factors = candidates.kg_per_kwh(settings.emissions or DEFAULT)
+        group = np.unique(group, return_inverse=True)[1].reshape(-1) * (len(factors) + 1)
+        group = group + np.unique(factors, return_inverse=True)[1].reshape(-1)
     return np.asarray(group)
+
+
+def _not_dominated(candidates: Candidates, settings: Settings, first: Ints) -> Bools:
+    """Which candidates ``first`` have no cheaper offer of the same machine estimate with at most as much CO2.
+
+    A dominated offer never wins, so it is not drawn: there may be one per region of each machine estimate.
+    """
+    base = _group_offers(candidates, replace(settings, objective={"cost": 1.0}))[first]
+    price = candidates.usd_per_hour[first]
+    factor = candidates.kg_per_kwh(settings.emissions or DEFAULT)[first]
+    kept = np.zeros(len(first), dtype=bool)
+    last, lowest = None, np.inf
+    for i in np.lexsort((factor, price, base)):
+        if base[i] != last:
+            last, lowest = base[i], np.inf
+        kept[i] = factor[i] < lowest
+        lowest = min(lowest, factor[i])
+    kept[0] = True  # the recommended candidate
+    return kept
 
 
 def _first_of_each(group: Ints) -> tuple[Ints, Ints]:
@@ -185,10 +214,9 @@ def _can_win(
     slowest = times.value[estimate] * np.exp(highest * above[estimate] + LARGEST_NORMAL * many[estimate])
     rows = candidates.take(first)
     ends = []
-    for end in (quickest, slowest):
-        time = _interrupt(rows, settings, end[:, None])
-        values = {name: one.of(rows, settings, Interval(time, time, time)).value for name, one in MEASURES.items()}
-        ends.append(score(settings.objective, values, {name: np.asarray(best[name]) for name in MEASURES})[:, 0])
+    for end, power in ((quickest, -LARGEST_NORMAL), (slowest, LARGEST_NORMAL)):
+        values = _measure_draws(rows, settings, end[:, None], power)
+        ends.append(score(settings.objective, values, {name: np.asarray(best[name]) for name in values})[:, 0])
     return np.asarray(ends[0] <= ends[1][0])
 
 
@@ -206,8 +234,26 @@ def _draw_measures(
         stream = np.unique(np.array(sizes), return_inverse=True)[1].reshape(-1)[estimate]
         common = standard_normals(EPOCHS_STREAM + stream)
         seconds = seconds * np.exp(common * np.where(common < 0, few[estimate, None], many[estimate, None]))
+    return _measure_draws(rows, settings, seconds, None)
+
+
+def _measure_draws(
+    rows: Candidates, settings: Settings, seconds: Floats, power_deviation: float | None
+) -> dict[str, Floats]:
+    """Values of all measures with a weight at the times ``seconds``.
+
+    ``power_deviation`` is the deviation of all powers in standard deviations; None for a draw of each.
+    """
     time = _interrupt(rows, settings, seconds)
-    return {name: one.of(rows, settings, Interval(time, time, time)).value for name, one in MEASURES.items()}
+    values = {}
+    for name in (name for name, weight in settings.objective.items() if weight):
+        one = MEASURES[name]
+        values[name] = one.of(rows, settings, Interval(time, time, time)).value
+        if one.uses_power:
+            which, power = rows.machine_estimate, rows.power
+            drawn = standard_normals(POWER_STREAM + power.group[which]) if power_deviation is None else power_deviation
+            values[name] = values[name] * np.exp(drawn * power.deviation[which, None])
+    return values
 
 
 def _interrupt(rows: Candidates, settings: Settings, seconds: Floats) -> Floats:

@@ -21,6 +21,7 @@ from vmselect._checks import (
 )
 from vmselect.catalog import SERVICES, Catalog
 from vmselect.convergence import ConvergenceStudy
+from vmselect.emissions import Emissions
 from vmselect.errors import ArgumentError, RankingError
 from vmselect.estimation import RuntimeModel, Workload, fit_runtime
 from vmselect.estimation.programs import epochs_of
@@ -84,6 +85,9 @@ def rank(
     gpus: int | Iterable[int] | None = None,
     nodes: int | Iterable[int] | None = None,
     constant_batch: ConstantBatch = "per_gpu",
+    co2_limit_kg: float | None = None,
+    co2_chance: float | None = None,
+    emissions: Emissions | Mapping[str, Any] | None = None,
 ) -> Ranking:
     """Rank all measured machines, each with all offers of its instance type.
 
@@ -126,6 +130,9 @@ def rank(
     a finding reports each correction.
     ``enough_regret`` is the expected regret, relative to the objective, below which ``next_probe`` is None (default:
     2 % with a history, 5 % without).
+    ``objective`` may also weigh ``"energy"`` (kWh) and ``"co2"`` (kg), and ``co2_limit_kg`` excludes candidates that
+    emit more; with ``co2_chance``, those that keep that limit with a lower probability. Candidates whose energy is
+    unknown are then excluded. ``emissions`` (an :class:`~vmselect.Emissions`) states how CO2 is computed from energy.
     :func:`vmselect.rank_inference` ranks inference records.
     """
     history = list_items(history)
@@ -147,7 +154,8 @@ def rank(
         markets=market, regions=region, batch_sizes=read_batch_sizes(batch_size), deadline_hours=deadline_hours,
         budget_usd=budget_usd, deadline_chance=deadline_chance, budget_chance=budget_chance, method=method,
         confidence=confidence, billing=billing, interruptions=interruptions, include_retired=include_retired,
-        include_unused_gpus=include_unused_gpus, enough_regret=enough_regret,
+        include_unused_gpus=include_unused_gpus, enough_regret=enough_regret, co2_limit_kg=co2_limit_kg,
+        co2_chance=co2_chance, emissions=emissions,
     )  # fmt: skip
     boot_seconds = check_seconds("boot_seconds", boot_seconds)
 

@@ -20,6 +20,7 @@ from vmselect._checks import check_choice, check_count, check_flag, check_indent
 from vmselect._hooks import hook
 from vmselect._stores import Place
 from vmselect.catalog import describe_age
+from vmselect.emissions import DEFAULT
 from vmselect.errors import RankingError
 from vmselect.estimation.autotune_wait import price_waits
 from vmselect.estimation.forecasts import save_forecasts
@@ -29,7 +30,8 @@ from vmselect.intervals import Interval
 from vmselect.ranking import limits, selection_cost, text
 from vmselect.ranking.accuracy import Accuracy, compare_with_real
 from vmselect.ranking.candidates import OFFER_FIELDS, Candidates, candidate_findings, exclude_unsold
-from vmselect.ranking.decision import FEASIBLE, FIRST_LIMIT, OTHER_MARKET, Assessment, assess, measure
+from vmselect.ranking.decision import FEASIBLE, FIRST_LIMIT, OTHER_MARKET, UNKNOWN, Assessment, assess, measure
+from vmselect.ranking.energy import energy_findings, explain_unknown
 from vmselect.ranking.estimates import Studied
 from vmselect.ranking.forecasts import Inputs, make_forecasts
 from vmselect.ranking.measures import LIMITED, MEASURES, Settings, read_measure
@@ -207,8 +209,9 @@ class Ranking:
         result, at = self.assessment, (candidate, column)
         one, who = self.candidates.of(candidate), self.candidates.identity(candidate)
         measures = self.measures_of(*at)
-        own: dict[str, Any] = dict(zip(MEASURES["time"].fields, measures["time"], strict=True))
-        own |= zip(MEASURES["cost"].fields, measures["cost"], strict=True)
+        own: dict[str, Any] = {}
+        for name in ("time", "cost"):
+            own |= zip(MEASURES[name].fields, measures[name], strict=True)
         return Row(
             rank=int(result.rank[at]),
             instance_type=one.instance_type,
@@ -237,10 +240,19 @@ class Ranking:
         epochs = float(self.assessment.epochs[self.candidates.machine_estimate[candidate], column])
         return int(epochs) if epochs.is_integer() else epochs
 
-    def measures_of(self, candidate: int, column: int) -> dict[str, Interval[float]]:
-        """Intervals of all measures of a candidate at an epoch count."""
-        found = self.assessment.measures.items()
-        return {name: Interval(*(float(part[candidate, column]) for part in spread)) for name, spread in found}
+    def measures_of(self, candidate: int, column: int) -> dict[str, Any]:
+        """Intervals of all measures of a candidate at an epoch count; None where a measure is unknown."""
+        result, at = self.assessment.measures, (candidate, column)
+        found = {}
+        for name, one in MEASURES.items():
+            if name in result:
+                spread = Interval(*(float(part[at]) for part in result[name]))
+            else:  # not computed for all candidates, as the settings do not ask for it
+                alone = self.candidates.take(np.array([candidate]))
+                time = Interval(*(part[at].reshape(1, 1) for part in result["time"]))
+                spread = Interval(*(part.item() for part in one.of(alone, self.settings, time)))
+            found[name] = None if np.isnan(spread.value) else spread
+        return found
 
     @cached_property
     def excluded(self) -> Sequence[Excluded]:
@@ -262,6 +274,9 @@ class Ranking:
                 return self._out_at_all_epochs[i]
             at = int(which[i - known]), columns[int(position[i - known])]
             epochs = self.epochs_of(*at)
+            if self.assessment.limits[at] == UNKNOWN:
+                code, reason = self._unknown_of(at[0])
+                return Excluded(self.candidates.title(at[0]), code, reason, epochs)
             broken = LIMITED[int(self.assessment.limits[at]) - FIRST_LIMIT]
             value = float(self.assessment.measures[broken.name].value[at])
             assert broken.limit is not None
@@ -270,6 +285,14 @@ class Ranking:
             return Excluded(self.candidates.title(at[0]), broken.limit.reason_code, reason, epochs)
 
         return Lazy(known + len(which), make)
+
+    def _unknown_of(self, candidate: int) -> tuple[str, str]:
+        """Reason code and reason why a candidate without a needed measure is excluded."""
+        known = not np.isnan(self.candidates.power.watts[self.candidates.machine_estimate[candidate]])
+        return (
+            "co2_unknown" if known else "energy_unknown",
+            explain_unknown(self.candidates, self.settings, candidate),
+        )
 
     @cached_property
     def _out_at_all_epochs(self) -> tuple[Excluded, ...]:
@@ -289,7 +312,8 @@ class Ranking:
         """Number of candidates excluded at the deciding epoch count, by reason code."""
         codes = self.assessment.limits[:, self.deciding_column]
         broken = {m.limit.reason_code: int((codes == FIRST_LIMIT + i).sum()) for i, m in enumerate(LIMITED) if m.limit}
-        return Counter(excluded.reason_code for excluded in self._out_at_all_epochs) + Counter(broken)
+        unknown = Counter(self._unknown_of(int(i))[0] for i in np.flatnonzero(codes == UNKNOWN))
+        return Counter(excluded.reason_code for excluded in self._out_at_all_epochs) + unknown + Counter(broken)
 
     def findings_of(self, candidate: int, column: int | None = None) -> tuple[Finding, ...]:
         """Findings about a candidate; with ``column`` (index of an epoch count), also about limits it may exceed."""
@@ -306,9 +330,10 @@ class Ranking:
             usd_per_hour=float(self.candidates.usd_per_hour[candidate]),
         )
         for limited in LIMITED:
-            most, high = limited.limit_of(self.settings), self.assessment.measures[limited.name].high
+            most = limited.limit_of(self.settings)
             if most is None:
                 continue
+            high = self.assessment.measures[limited.name].high
             if limited.name == "time" and self.candidates.is_spot[candidate]:
                 found += (limits.judge_spot_deadline(self, candidate, column),)
             elif high[candidate, column] > most:
@@ -328,7 +353,8 @@ class Ranking:
         dates = self.candidates.offers["date"].astype(str).to_numpy()
         age = describe_age(set(dates[self.candidates.offer[self._in_market]]))
         winner = self.best.findings if self else ()
-        return tuple(dict.fromkeys([*self._findings, *([age] if age else []), *winner]))
+        energy = energy_findings(self) if self and self.settings.asks_for("co2") else ()
+        return tuple(dict.fromkeys([*self._findings, *([age] if age else []), *winner, *energy]))
 
     @property
     def shortfall(self) -> limits.Shortfall | None:
@@ -367,7 +393,7 @@ class Ranking:
         return self.studied.metric(batch_size) if self.studied else None
 
     def to_frame(self) -> pd.DataFrame:
-        """The rows as a DataFrame, with the fields of :class:`Row` and of all measures as columns."""
+        """The rows as a DataFrame, with the fields of :class:`Row` and of the measures asked for as columns."""
         which, column = self.positions
         result, candidates = self.assessment, self.candidates
         at = which, column
@@ -377,8 +403,8 @@ class Ranking:
             "epochs": result.epochs[candidates.machine_estimate[which], column],
             "price_date": candidates.column("date")[which], "usd_per_hour": candidates.usd_per_hour[which],
         }  # fmt: skip
-        for name, one in MEASURES.items():
-            columns |= zip(one.fields, (part[at] for part in result.measures[name]), strict=True)
+        for name, spread in result.measures.items():
+            columns |= zip(MEASURES[name].fields, (part[at] for part in spread), strict=True)
         columns |= {name: candidates.column(name)[which] for name in OFFER_FIELDS}
         for name in ("instance_type", "batch_size", "factors", "basis"):
             columns[name] = candidates.per_machine_estimate(attrgetter(name))[which]
@@ -413,7 +439,8 @@ class Ranking:
         def number(found: tuple[Finding, ...]) -> list[int]:
             return [findings.setdefault(finding, len(findings)) for finding in found]
 
-        candidates = self.candidates
+        candidates, power = self.candidates, self.candidates.power
+        factors = candidates.kg_per_kwh(self.settings.emissions or DEFAULT)
         whole = number(self.findings)
         listed = self.positions[0][:top]
         shown: Sequence[int] = range(len(candidates)) if which is None else which
@@ -436,8 +463,9 @@ class Ranking:
                     "method": one.runtime.method,
                     "runtime": one.runtime.coefficients(),
                     "epochs": list(one.epochs) if one.epochs else None,
+                    "power": power.to_dict(position),
                 }
-                for one in (candidates.machine_estimates[i] for i in machines)
+                for position, one in ((i, candidates.machine_estimates[i]) for i in machines)
             ],
             "candidates": [
                 {"machine": number_of[int(candidates.machine_estimate[i])], "title": candidates.title(i)}
@@ -448,6 +476,7 @@ class Ranking:
                     "billing_increment_seconds": float(candidates.increment_seconds[i]),
                     "billing_minimum_seconds": float(candidates.minimum_seconds[i]),
                     "gpus": int(candidates.gpus[i]),
+                    "kg_per_kwh": None if np.isnan(factors[i]) else float(factors[i]),
                     "findings": number(self.findings_of(i)),
                 }
                 for i in shown
@@ -463,7 +492,7 @@ class Ranking:
                 vars(row)
                 | {"candidate": position_of[int(candidate)], "findings": number(row.findings)}
                 | {"factors": dict(row.factors)}
-                | {"measures": {name: value._asdict() for name, value in row.measures.items()}}
+                | {"measures": {name: value and value._asdict() for name, value in row.measures.items()}}
                 | {"limit_chances": dict(row.limit_chances)}
                 for row, candidate in zip(self.rows[:top], listed, strict=True)
             ]
@@ -634,13 +663,17 @@ class Ranking:
         return pd.DataFrame(ratios, index=self._index(order))
 
     def _values(self, objective: str) -> Floats:
-        return self.assessment.measures[read_measure(objective).name].value
+        one, known = read_measure(objective), self.assessment.measures
+        return (
+            known[one.name].value if one.name in known else one.of(self.candidates, self.settings, known["time"]).value
+        )
 
     def _values_at(self, objective: str, counts: Ints) -> Floats:
         """Values of ``objective``, with a row per candidate and a column per epoch count."""
         name, epochs = read_measure(objective).name, counts[None, :].astype(float)
         work = self.candidates.work(Interval(epochs, epochs, epochs))
-        return measure(self.candidates, self.settings, work)[name].value
+        values = measure(self.candidates, self.settings, work, [name])[name].value
+        return np.where(np.isnan(values), np.inf, values)
 
     def _search_range(self, up_to: int) -> tuple[Ints, Ints]:
         """Indices of the candidates feasible at the deciding epoch count, and the epoch counts to compute one by one.

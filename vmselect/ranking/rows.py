@@ -66,10 +66,11 @@ class Row:
     """Batch size, ``nodes`` (number of machines) and varied factors."""
     basis: str
     """Basis of ``seconds``: ``measured``, ``interpolated``, ``extrapolated`` or ``predicted``."""
-    measures: Mapping[str, Interval[float]]
-    """Intervals of all measures by name, including ``time`` and ``cost``."""
+    measures: Mapping[str, Interval[float] | None]
+    """Intervals of all measures by name: ``time`` in seconds, ``cost`` in USD, ``energy`` in kWh and ``co2`` in kg.
+    None if the measure is unknown."""
     limit_chances: Mapping[str, float]
-    """Probability of staying within the deadline (key ``time``) and the budget (key ``cost``), if these are set."""
+    """Probability of keeping each limit that is set, by name of the measure: ``time`` (deadline), ``cost``, ``co2``."""
 
     @property
     def bound(self) -> str:

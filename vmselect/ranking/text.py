@@ -23,6 +23,14 @@ def _never_probed(ranking: Ranking) -> str:
     return " It was never probed." if ranking.best.basis == "predicted" else ""
 
 
+def _consumption(ranking: Ranking) -> str:
+    """Sentence on energy and CO2 of the choice, if the settings ask for them and they are known."""
+    best = ranking.best
+    known = [name for name in ranking.settings.measured if MEASURES[name].optional and best.measures[name] is not None]
+    used = [f"{MEASURES[name].verb} {measure_text(best, name)} of {MEASURES[name].title or name}" for name in known]
+    return f" It {' and '.join(used)}." if used else ""
+
+
 def verdict(ranking: Ranking) -> str:
     """The verdict: the machine to rent with its time and cost, its probability of being best, and alternatives."""
     if not ranking:
@@ -32,7 +40,7 @@ def verdict(ranking: Ranking) -> str:
     objective = describe_objective(ranking.settings.objective)
     aim = MEASURES[objective].aim if objective in MEASURES else f"best {objective}"
     if len(order) == 1:
-        return f"Rent {ranking.best}: the only candidate left.{_never_probed(ranking)}"
+        return f"Rent {ranking.best}: the only candidate left.{_never_probed(ranking)}{_consumption(ranking)}"
     chance = format_chance(float(result.chance[order[0], column]))
     claim = f"the {aim} of {len(order):,} candidates, best with a probability of {chance}."
     rivals = sorted((i for i in order[1:] if result.tied[i, column]), key=lambda i: -result.chance[i, column])
@@ -43,7 +51,8 @@ def verdict(ranking: Ranking) -> str:
         ]
         more = f" and {len(rivals) - SHOWN:,} more" if len(rivals) > SHOWN else ""
         others = f" It may also be {'; '.join(names)}{more}."
-    return f"Rent {ranking.best}: {claim}{_never_probed(ranking)}{others}{_alternative(ranking, order)}"
+    used = _consumption(ranking)
+    return f"Rent {ranking.best}: {claim}{_never_probed(ranking)}{used}{others}{_alternative(ranking, order)}"
 
 
 def _brief(ranking: Ranking, candidate: int) -> str:
@@ -72,11 +81,14 @@ def as_text(ranking: Ranking, *, shown: int = 10) -> str:
     if not ranking:
         return verdict(ranking)
     rows = ranking.deciding_rows[:shown]
-    table = [("", "instance type", "where", "market", "batch", "time", "cost", "score", "best", "")]
+    more_measures = [name for name in ranking.settings.measured if MEASURES[name].optional]
+    heads = [MEASURES[name].title or name for name in more_measures]
+    table = [("", "instance type", "where", "market", "batch", "time", "cost", *heads, "score", "best", "")]
     for row in rows:
         table.append(
             (str(row.rank), row.instance_type, f"{row.provider} {row.region}", row.market, str(row.batch_size or "?"),
-             row.time_text, row.cost_text, f"{row.score:.2f}", format_chance(row.chance), marks(row))
+             row.time_text, row.cost_text, *(measure_text(row, name) for name in more_measures), f"{row.score:.2f}",
+             format_chance(row.chance), marks(row))
         )  # fmt: skip
     widths = [max(len(line[k]) for line in table) for k in range(len(table[0]))]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in table]
@@ -84,6 +96,12 @@ def as_text(ranking: Ranking, *, shown: int = 10) -> str:
     tail = [f"... and {more:,} more"] if more > 0 else []
     study = [f"\n{ranking.study}"] if ranking.study else []
     return "\n".join([verdict(ranking), "", *lines, *tail, *remarks(ranking, rows), *study])
+
+
+def measure_text(row: Row, name: str) -> str:
+    """Text with the measure ``name`` of a row and its interval."""
+    spread, write = row.measures[name], MEASURES[name].format
+    return "unknown" if spread is None else f"{write(spread.value)} ({write(spread.low)} to {write(spread.high)})"
 
 
 def marks(row: Row) -> str:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from vmselect.comparison.speedup import compare_workers
 from vmselect.grouping import distinct, identify
-from vmselect.ranking import MEASURES, MethodologyCost, next_probe
+from vmselect.ranking import MethodologyCost, next_probe
+from vmselect.ranking.measures import NO_LIMITS
 from vmselect.ranking.probability import ErrorModel
 from vmselect.report.training_charts import epoch_curve_points, step_points, usage_points
 from vmselect.units import count_epochs, format_seconds, format_usd
@@ -23,6 +24,10 @@ METHODS = {
     "malta-iteration": "the dissertation's equation 5.3, from iterations and validations",
     "malta-iteration-no-validation": "the dissertation's equation 5.4, from iterations",
 }
+ENERGY = "time × power of the machine in steady steps, measured or predicted from the fraction of TDP"
+SCOPE = "Making the hardware (embodied carbon) is excluded."
+LOCATION = f"energy × PUE × mean intensity of the local grid. {SCOPE}"
+MARKET = f"energy × PUE × intensity of the grid without the carbon-free energy that the provider buys. {SCOPE}"
 MAX_CANDIDATES = 10_000
 MAX_STEPS = 600
 MAX_PROFILES = 60
@@ -57,11 +62,12 @@ def _choose_candidates(ranking: Ranking, most: int) -> list[int]:
     if len(ranking.candidates) <= most:
         return list(range(len(ranking.candidates)))
     kept: set[int] = set()
-    for objective in MEASURES:
-        everyone = ranking.rerank(objective=objective, market="all", deadline_hours=None, budget_usd=None)
+    measured = ranking.settings.measured
+    for objective in measured:
+        everyone = ranking.rerank(objective=objective, market="all", **NO_LIMITS)
         orders = everyone.assessment.order
         for order in orders:
-            kept.update(order[: most // (len(MEASURES) * len(orders))].tolist())
+            kept.update(order[: most // (len(measured) * len(orders))].tolist())
     return sorted(kept)
 
 
@@ -95,6 +101,10 @@ def _facts(ranking: Ranking) -> list[list[str]]:
     if settings.interruptions:
         factor = settings.interruptions.factor
         facts.append(["Spot interruptions", f"expected time is {factor:.3g} times the uninterrupted time"])
+    if settings.asks_for("co2"):
+        facts.append(["Energy", ENERGY])
+        market = settings.emissions is not None and settings.emissions.basis == "market"
+        facts.append(["CO2", MARKET if market else LOCATION])
     return [*facts, *_speedups(ranking), *_cost_of_choosing(ranking)]
 
 

@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 
 from vmselect.errors import RankingError
+from vmselect.ranking.measures import NO_LIMITS
 from vmselect.report.chart_style import (
     ACCENT,
     HEIGHT,
@@ -179,7 +180,7 @@ def epochs_points(ranking: Ranking, value: Value, *, most: int = MAX_EPOCH_LINES
     Candidates that are best at some number of epochs come first, then the best of the ranking; at most ``most``.
     """
     counts = _counts(ranking)
-    wider = ranking.rerank(epochs=counts, deadline_hours=None, budget_usd=None)
+    wider = ranking.rerank(epochs=counts, **NO_LIMITS)
     interval = wider.assessment.measures[value]
     per_unit = SECONDS_PER_HOUR if value == "time" else 1.0
     lines = _lines(wider, interval.value, most)
@@ -193,7 +194,7 @@ def crossover_points(ranking: Ranking, value: Value) -> pd.DataFrame:
     """A row per crossover within the chart: epochs, instance type of the new best candidate, and its hours or USD."""
     rows: list[tuple[int, str, float]] = []
     for change in ranking.crossovers(value, up_to=_counts(ranking)[-1]):
-        wider = ranking.rerank(epochs=change.epochs, objective=value, deadline_hours=None, budget_usd=None)
+        wider = ranking.rerank(epochs=change.epochs, objective=value, **NO_LIMITS)
         there = wider.best
         rows.append((change.epochs, there.instance_type, hours(there.seconds) if value == "time" else there.cost_usd))
     return pd.DataFrame(rows, columns=["epochs", "machine", "value"])

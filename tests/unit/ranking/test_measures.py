@@ -25,35 +25,35 @@ TWO_DOLLARS = prices(("a", 2.0))
 
 
 def test_a_new_measure_is_one_entry(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    kilowatts = {"small": 0.1, "big": 0.15}
+    litres_per_hour = {"small": 0.1, "big": 0.15}
 
-    def use_energy(candidates: Any, _: Any, time: Interval[Any]) -> Interval[Any]:
-        power = candidates.per_machine_estimate(lambda one: kilowatts[one.instance_type]).astype(float)
-        return Interval(*(part / 3600 * power[:, None] for part in time))
+    def use_water(candidates: Any, _: Any, time: Interval[Any]) -> Interval[Any]:
+        rate = candidates.per_machine_estimate(lambda one: litres_per_hour[one.instance_type]).astype(float)
+        return Interval(*(part / 3600 * rate[:, None] for part in time))
 
-    fields = ("energy_kwh", "energy_low", "energy_high")
-    energy = Measure(
-        name="energy", fields=fields, of=use_energy, format=lambda kwh: f"{kwh:.3g} kWh", aim="least energy"
+    fields = ("water_litres", "water_low", "water_high")
+    water = Measure(
+        name="water", fields=fields, of=use_water, format=lambda litres: f"{litres:.3g} l", aim="least water"
     )
-    monkeypatch.setitem(MEASURES, "energy", energy)
-    ranking = rank(objective="energy", epochs=[5, 10])
+    monkeypatch.setitem(MEASURES, "water", water)
+    ranking = rank(objective="water", epochs=[5, 10])
     assert [row.instance_type for row in ranking.deciding_rows] == ["big", "small"]
     best = ranking.best
-    assert best.measures["energy"] == pytest.approx(
+    assert best.measures["water"] == pytest.approx(
         (best.seconds * 0.15 / 3600, best.seconds_low * 0.15 / 3600, best.seconds_high * 0.15 / 3600)
     )
-    assert "energy" in ranking.verdict
-    assert ranking.to_frame()["energy_kwh"].tolist() == [row.measures["energy"].value for row in ranking]
-    assert json.loads(ranking.to_json())["rows"][0]["measures"]["energy"]["value"] == best.measures["energy"].value
-    assert ranking.relative("energy")[10]["big"] == 1.0
-    assert [change.epochs for change in ranking.crossovers("energy", up_to=50)] == [3]
-    mixed = rank(objective={"cost": 1, "energy": 1})
-    assert describe_objective(mixed.settings.objective) == "0.5 cost + 0.5 energy"
+    assert "water" in ranking.verdict
+    assert ranking.to_frame()["water_litres"].tolist() == [row.measures["water"].value for row in ranking]
+    assert json.loads(ranking.to_json())["rows"][0]["measures"]["water"]["value"] == best.measures["water"].value
+    assert ranking.relative("water")[10]["big"] == 1.0
+    assert [change.epochs for change in ranking.crossovers("water", up_to=50)] == [3]
+    mixed = rank(objective={"cost": 1, "water": 1})
+    assert describe_objective(mixed.settings.objective) == "0.5 cost + 0.5 water"
     saved = [str(one.save(tmp_path / "records")) for one in BOTH]
     command = ["rank", *saved, "-e", "1,10", "--catalog", str(LAB.save(tmp_path / "prices.csv"))]
     table = CliRunner().invoke(app, command)
-    assert "energy" in table.stdout
-    assert "By energy: " in table.stderr
+    assert "water" in table.stdout
+    assert "By water: " in table.stderr
     assert set(fields) <= set(CliRunner().invoke(app, [*command, "--format", "csv"]).stdout.split("\n")[0].split(","))
 
 

@@ -43,6 +43,7 @@ const showControls = buildControls(page("controls"), {
   markets: report.markets,
   initial: report.initial,
   epochsFixed: report.studied,
+  settings: () => state.settings,
   change,
   reset: () => change(structuredClone(report.initial)),
 });

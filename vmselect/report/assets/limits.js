@@ -1,6 +1,6 @@
-// What a deadline or a budget means for candidates, as in vmselect/ranking/limits.py.
+// What a deadline, a budget or a CO2 limit means for candidates, as in vmselect/ranking/limits.py.
 
-/** Time or cost of a row relative to each limit that is set: [{measure, ratio}]. */
+/** Measure of a row relative to each limit that is set: [{measure, ratio}]. */
 function excesses(row, settings) {
   return LIMITED.filter(({ limit }) => settings[limit.setting] !== null).map((measure) => (
     { measure, ratio: row[measure.fields[0]] / (settings[measure.limit.setting] * measure.limit.unit) }
@@ -9,12 +9,13 @@ function excesses(row, settings) {
 
 /** If no candidate is feasible because of a limit: the text about the nearest one and what it lacks, else null. */
 function shortfallParts({ rows, everyone, settings }) {
-  if (rows.length || !everyone.length) return null;
-  const worst = everyone.map((row) => Math.max(...excesses(row, settings).map(({ ratio }) => ratio)));
-  const row = everyone[worst.indexOf(Math.min(...worst))];
+  const known = everyone.filter((row) => !findUnknown(row, settings));
+  if (rows.length || !known.length) return null;
+  const worst = known.map((row) => Math.max(...excesses(row, settings).map(({ ratio }) => ratio)));
+  const row = known[worst.indexOf(Math.min(...worst))];
   const over = excesses(row, settings).filter(({ ratio }) => ratio > 1);
   const needs = over.map(({ measure, ratio }) => {
-    if (measure !== TIME) return `${significant(100 * (1 - 1 / ratio), 3)}% less cost`;
+    if (measure !== TIME) return `${significant(100 * (1 - 1 / ratio), 3)}% less ${measure.word ?? measure.name}`;
     return `${ratio < 999.5 ? significant(ratio, 3) : grouped(fixed(ratio, 0))} times the speed`;
   });
   const texts = needs.length ? [`${countEpochs(row.epochs)} need${row.epochs === 1 ? "s" : ""} ${needs.join(" and ")}`] : [];
@@ -26,7 +27,7 @@ function shortfallParts({ rows, everyone, settings }) {
   return ["Nearest is ", { name: row.candidate.title }, `: ${limitBroken(row, settings).reason}.${lacking}`];
 }
 
-/** The largest number of epochs within all limits. Time and cost grow with the epochs. */
+/** The largest number of epochs within all limits. Time, cost and CO2 grow with the epochs. */
 function epochsThatFit(candidate, settings) {
   let [fits, tooMany] = [0, settings.epochs];
   while (tooMany - fits > 1) {

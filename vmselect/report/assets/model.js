@@ -83,9 +83,41 @@ function costOf(candidate, seconds, billing) {
   return charged * (candidate.usd_per_hour / SECONDS_PER_HOUR) + (candidate.moving_usd ?? 0);
 }
 
+const JOULES_PER_KWH = 3.6e6;
+
+/** kWh of the machine of a candidate in `seconds`; NaN if its power is unknown. */
+function energyOf({ power }, seconds) {
+  return (seconds * (power?.watts ?? NaN)) / JOULES_PER_KWH;
+}
+
+/** Kilograms of CO2 of a candidate in `seconds`; NaN if they are unknown. */
+function co2Of(candidate, seconds, { emissions }) {
+  const factor = (candidate.kg_per_kwh ?? NaN) * hourlyRatio(emissions, seconds);
+  return energyOf(candidate, seconds) * factor;
+}
+
+/** Mean grid intensity during a training, relative to the mean of all given hours; 1 if no hours are given. */
+function hourlyRatio(emissions, seconds) {
+  const hours = emissions?.hourly;
+  if (!hours) return 1;
+  const summed = [0];
+  hours.forEach((value) => summed.push(summed.at(-1) + value));
+  const total = summed.at(-1);
+  if (!total) return 1;
+  const until = (hour) => {
+    const whole = Math.floor(hour / hours.length);
+    const rest = hour - whole * hours.length;
+    const first = Math.min(Math.floor(rest), hours.length - 1);
+    return whole * total + summed[first] + (rest - first) * hours[first];
+  };
+  const length = Math.max(seconds / SECONDS_PER_HOUR, 1e-9);
+  const mean = (until(emissions.start_hour + length) - until(emissions.start_hour)) / length;
+  return mean / (total / hours.length);
+}
+
 /**
  * The measures that can be minimized and limited, as in vmselect/ranking/measures.py. `of` computes the value of a measure
- * from a time in seconds.
+ * from a time in seconds. Optional measures take part only if the settings ask for them.
  */
 const MEASURES = [
   {
@@ -103,10 +135,44 @@ const MEASURES = [
       reason_code: "over_deadline",
     },
   },
+  {
+    name: "energy", title: "Energy", fields: ["energy_kwh", "energy_low", "energy_high"], aim: "lowest energy",
+    format: formatKwh, of: energyOf, optional: true, uses_power: true, verb: "uses",
+  },
+  {
+    name: "co2", title: "CO2", word: "CO2", fields: ["co2_kg", "co2_low", "co2_high"], aim: "lowest CO2", format: formatKg,
+    of: co2Of, optional: true, uses_power: true, verb: "emits",
+    limit: {
+      setting: "co2_limit_kg", chance_setting: "co2_chance", unit: 1, verb: "emit", noun: "CO2 limit",
+      reason_code: "over_co2_limit",
+    },
+  },
 ];
-const [COST, TIME] = MEASURES;
+const [COST, TIME, ENERGY, CO2] = MEASURES;
 /** Measures with limits. If a candidate exceeds several, the first is its reason of exclusion. */
-const LIMITED = MEASURES.filter(({ limit }) => limit).reverse();
+const LIMITED = [TIME, COST, CO2];
+const OPTIONAL = [ENERGY, CO2];
+
+/** Whether a measure has a weight or a limit, so that candidates without it cannot be ranked. */
+function needs(settings, { name, limit }) {
+  return Boolean(settings.weights[name]) || Boolean(limit && (settings[limit.setting] ?? null) !== null);
+}
+
+/** The measures that the settings ask for: energy and CO2 only if one of them is asked for. */
+function measuresOf(settings) {
+  const asked = settings.emissions || OPTIONAL.some((measure) => needs(settings, measure));
+  return MEASURES.filter(({ optional }) => asked || !optional);
+}
+
+/** Value, low and high end of a measure at a time with its interval. The error of the power is independent of the time. */
+function measureSpread({ of, uses_power }, candidate, time, settings) {
+  const [value, low, high] = [time.value, time.low, time.high].map((seconds) => of(candidate, seconds, settings));
+  if (!uses_power || Number.isNaN(value)) return [value, low, high];
+  const spread = settings.quantile * candidate.power.deviation;
+  const [down, up] = [Math.log(time.value / time.low) || 0, Math.log(time.high / time.value) || 0];
+  const least = Number.isFinite(down) ? low * Math.exp(down - Math.hypot(down, spread)) : 0;
+  return [value, least, high * Math.exp(Math.hypot(up, spread) - up)];
+}
 
 /** The measures of a candidate at the number of epochs in the settings or, with a study, in the study. */
 function evaluate(candidate, settings, count = settings.epochs) {
@@ -116,8 +182,8 @@ function evaluate(candidate, settings, count = settings.epochs) {
   const shown = candidate.studied ? work : withEarlyStop(work, candidate.model, count);
   const time = interrupted ? stretch(shown, settings.interruptions, settings.confidence) : shown;
   const row = { candidate, epochs: epochs.value, work_seconds: work.value, work };
-  for (const { fields, of } of MEASURES) {
-    [time.value, time.low, time.high].forEach((seconds, i) => (row[fields[i]] = of(candidate, seconds, settings)));
+  for (const measure of MEASURES) {
+    measureSpread(measure, candidate, time, settings).forEach((value, i) => (row[measure.fields[i]] = value));
   }
   return row;
 }
@@ -155,14 +221,15 @@ function rank(candidates, settings, alwaysExcluded = []) {
     return !broken;
   });
   const best = Object.fromEntries(MEASURES.map(({ name, fields: [field] }) => [name, least(rows, field)]));
-  const equally = Object.fromEntries(MEASURES.map(({ name }) => [name, 1 / MEASURES.length]));
+  const compared = MEASURES.filter((measure) => !measure.optional || needs(settings, measure));
+  const equally = Object.fromEntries(compared.map(({ name }) => [name, 1 / compared.length]));
   for (const row of rows) {
     row.score = score(row, 0, best, settings.weights);
     row.whole = score(row, 0, best, equally);
   }
   // Equal scores are ordered by the sum of all ratios, then by the measures themselves, so that no rounding puts a
   // candidate before one that is better, and last by the fixed order of the candidates.
-  const keys = ["score", "whole", ...MEASURES.map(({ fields: [field] }) => field)];
+  const keys = ["score", "whole", ...compared.map(({ fields: [field] }) => field)];
   rows.sort((a, b) => keys.reduce((found, key) => found || compare(a[key], b[key]), 0));
   const regret = markChances(rows, best, settings);
   markFront(rows);
@@ -204,9 +271,23 @@ function score(row, end, best, weights) {
   return total;
 }
 
+/** Why a measure that the settings need is unknown for a row, or null. */
+function findUnknown({ candidate, energy_kwh, co2_kg }, settings) {
+  if (OPTIONAL.some((measure) => needs(settings, measure)) && Number.isNaN(energy_kwh)) {
+    return { reason_code: "energy_unknown", reason: `its energy is unknown: ${candidate.power.unknown}` };
+  }
+  if (!needs(settings, CO2) || !Number.isNaN(co2_kg)) return null;
+  const what = settings.emissions?.basis === "market" ? "share of carbon-free energy" : "grid intensity";
+  const remedy = "pass emissions= with grid_g_per_kwh or country (--grid-g-per-kwh, --country)";
+  const where = `${candidate.provider} ${candidate.region}`;
+  return { reason_code: "co2_unknown", reason: `its CO2 is unknown: no ${what} of ${where} is known; ${remedy}` };
+}
+
 /** Set the probabilities of keeping the limits. Returns the reason why a row is excluded, or null. */
 function limitBroken(row, settings) {
   row.limit_chances = {};
+  const unknown = findUnknown(row, settings);
+  if (unknown) return unknown;
   const reasons = LIMITED.map(({ name, fields, format, limit }) => {
     const most = (settings[limit.setting] ?? Infinity) * limit.unit;
     if (most === Infinity) return null;

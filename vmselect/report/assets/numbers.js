@@ -61,6 +61,21 @@ function formatUsd(usd) {
   return `$${grouped(fixed(usd, 2))}`;
 }
 
+function formatKwh(kwh) {
+  return formatThousandths(kwh, "Wh", "kWh");
+}
+
+function formatKg(kg) {
+  return formatThousandths(kg, "g", "kg");
+}
+
+function formatThousandths(value, small, large) {
+  if (!Number.isFinite(value)) return "unknown";
+  if (value < 0) return "-" + formatThousandths(-value, small, large);
+  if (value < 0.9995) return `${significant(value * 1000, 3)} ${small}`;
+  return value < 999.5 ? `${significant(value, 3)} ${large}` : `${grouped(fixed(value, 0))} ${large}`;
+}
+
 /** "low – high", or an empty text if both are formatted alike. */
 function formatRange(low, high, format) {
   const [from, to] = [format(low), format(high)];

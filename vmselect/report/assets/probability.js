@@ -4,6 +4,7 @@
 const DRAWS = 2000;
 const LARGEST_NORMAL = 6.77;
 const EPOCHS_STREAM = 2 ** 20;
+const POWER_STREAM = 2 ** 18;
 const MAX_RATIO = 1000;
 const normalsOf = new Map();
 
@@ -102,26 +103,34 @@ function markChances(rows, best, settings) {
   for (const row of rows) {
     const { machine, market, increment_seconds, minimum_seconds } = row.candidate;
     const spot = settings.interruptions ? market === "spot" : null;
-    const key = [machine, spot, ...(settings.billing === "provider" ? [increment_seconds, minimum_seconds] : [])].join();
+    const billed = settings.billing === "provider" ? [increment_seconds, minimum_seconds] : [];
+    // A clean, expensive offer may be better or worse than a cheap one, depending on the power.
+    row.group = [machine, spot, ...billed].join();
+    const key = [row.group, ...(settings.weights.co2 ? [row.candidate.kg_per_kwh] : [])].join();
     groups.set(key, [...(groups.get(key) ?? []), row]);
   }
-  const members = [...groups.values()];
+  const members = [...groups.values()].filter(([row], i, all) => i === 0 || !settings.weights.co2 || !isDominated(row, all));
   const drawn = members.map(([row]) => drawnTime(row, settings));
-  const valued = ({ candidate }, time, scored) => { // fills `scored` with the score at `time`
+  const weighed = MEASURES.filter(({ name }) => settings.weights[name]);
+  const usesPower = weighed.some(({ uses_power }) => uses_power);
+  const valued = ({ candidate }, time, power, scored) => { // fills `scored` with the score at a time and a power
     const row = {};
-    for (const { fields, of } of MEASURES) row[fields[0]] = of(candidate, time, settings);
+    const factor = usesPower ? Math.exp(power * candidate.power.deviation) : 1;
+    for (const { fields, of, uses_power } of weighed) row[fields[0]] = of(candidate, time, settings) * (uses_power ? factor : 1);
     return Object.assign(scored, row, { score: score(row, 0, best, settings.weights) });
   };
-  const slowest = valued(rows[0], drawn[0].slowest, {}).score;
-  const possible = members.map((_, i) => i).filter((i) => valued(members[i][0], drawn[i].quickest, {}).score <= slowest);
+  const slowest = valued(rows[0], drawn[0].slowest, LARGEST_NORMAL, {}).score;
+  const quickest = members.map(([row], i) => valued(row, drawn[i].quickest, -LARGEST_NORMAL, {}).score);
+  const possible = members.map((_, i) => i).filter((i) => quickest[i] <= slowest);
   const draws = possible.map((i) => drawn[i].draw());
+  const powers = possible.map((i) => (usesPower ? standardNormals(POWER_STREAM + members[i][0].candidate.power.group) : null));
   const wins = possible.map(() => 0);
   const regret = Object.fromEntries(MEASURES.filter(({ name }) => settings.weights[name]).map(({ name }) => [name, 0]));
   const [first, current, winning] = [{}, {}, {}];
   for (let d = 0; d < DRAWS; d += 1) {
     let [winners, lowest] = [[], Infinity];
     possible.forEach((i, k) => {
-      valued(members[i][0], draws[k][d], current);
+      valued(members[i][0], draws[k][d], powers[k]?.[d], current);
       if (k === 0) Object.assign(first, current);
       if (k === 0 || current.score < lowest) {
         [winners, lowest] = [[], current.score];
@@ -148,6 +157,13 @@ function markChances(rows, best, settings) {
   }
   rows[0].tied = true;
   return regret;
+}
+
+/** Whether another offer of the same machine is at most as expensive and causes at most as much CO2. */
+function isDominated(row, members) {
+  const { usd_per_hour: price, kg_per_kwh: factor } = row.candidate;
+  return members.some(([{ group, candidate }]) => group === row.group && candidate !== row.candidate
+    && candidate.usd_per_hour <= price && candidate.kg_per_kwh <= factor);
 }
 
 /** The possible times of a row at the expected number of epochs: bounds, and a function that returns draws. */

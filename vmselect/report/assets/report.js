@@ -41,6 +41,7 @@ function readCandidate(given, payload) {
     estimateTitle: machine.title,
     model: machine.runtime,
     basis: machine.basis,
+    power: machine.power,
     error: error ? { ...error, of: payload.page.error_model.errors[error.source] } : null,
     studied: machine.epochs
       ? { value, low, high, ...epochsOf(payload.study, given.batch_size) }
@@ -122,6 +123,9 @@ function readSettings(given) {
     budget_usd: given.budget_usd,
     deadline_chance: given.deadline_chance,
     budget_chance: given.budget_chance,
+    co2_limit_kg: given.co2_limit_kg,
+    co2_chance: given.co2_chance,
+    emissions: given.emissions,
     quantile: given.quantile,
     enough_regret: given.enough_regret,
     billing: given.billing,

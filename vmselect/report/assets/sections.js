@@ -6,8 +6,8 @@ const SECTIONS = [
     id: "ranking",
     title: "Ranking",
     lede: "Best candidate first, with the interval below each time and cost. The best possible score is 1.00.",
-    build(host) {
-      const show = buildTable(host);
+    build(host, report) {
+      const show = buildTable(host, report);
       const note = h("p", { class: "lede" });
       host.append(note);
       return (view) => {

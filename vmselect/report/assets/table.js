@@ -15,6 +15,10 @@ const COLUMNS = [
     id: "cost", title: "Cost", value: (row) => row.cost_usd,
     cell: (row) => valueCell(row.cost_usd, row.cost_low, row.cost_high, formatUsd),
   },
+  ...[ENERGY, CO2].map((measure) => ({
+    id: measure.name, title: measure.title, asked: true, value: (row) => (Number.isNaN(row[measure.fields[0]]) ? Infinity : row[measure.fields[0]]),
+    cell: (row) => valueCell(...measure.fields.map((field) => row[field]), measure.format),
+  })),
   { id: "price", title: "USD per hour", wide: true, value: (row) => row.candidate.usd_per_hour, cell: priceCell },
   { id: "chance", title: "Best", value: (row) => -row.chance, cell: (row) => formatChance(row.chance) },
   { id: "score", title: "Score", wide: true, value: (row) => row.score, cell: (row) => fixed(row.score, 2) },
@@ -56,7 +60,8 @@ function gpuText({ candidate: { gpu_model, gpu_count } }) {
 }
 
 /** Build the ranking table in `host`. Returns the function that shows new rows. */
-function buildTable(host) {
+function buildTable(host, { initial }) {
+  const columns = COLUMNS.filter(({ asked }) => !asked || measuresOf(initial).includes(CO2));
   const shown = { column: "rank", ascending: true, filter: "", front: false, most: PAGE_ROWS, rows: [] };
   const head = h("tr");
   const body = h("tbody");
@@ -68,7 +73,7 @@ function buildTable(host) {
   filter.addEventListener("input", () => refresh({ filter: filter.value, most: PAGE_ROWS }));
   front.addEventListener("change", () => refresh({ front: front.checked, most: PAGE_ROWS }));
 
-  const headers = COLUMNS.map((column) => {
+  const headers = columns.map((column) => {
     const button = h("button", { type: "button" }, column.title);
     button.addEventListener("click", () => {
       const same = shown.column === column.id;
@@ -88,10 +93,10 @@ function buildTable(host) {
     Object.assign(shown, changes);
     const chosen = chooseRows(shown);
     headers.forEach((header, i) => {
-      const sorted = COLUMNS[i].id === shown.column ? (shown.ascending ? "ascending" : "descending") : "none";
+      const sorted = columns[i].id === shown.column ? (shown.ascending ? "ascending" : "descending") : "none";
       header.setAttribute("aria-sort", sorted);
     });
-    replace(body, chosen.slice(0, shown.most).map(tableRow));
+    replace(body, chosen.slice(0, shown.most).map((row) => tableRow(row, columns)));
     const [some, total] = [chosen.length, shown.rows.length];
     const counted = `${formatCount(total)} candidate${total === 1 ? "" : "s"}`;
     count.textContent = some === total ? counted : `${formatCount(some)} of ${counted}`;
@@ -115,8 +120,8 @@ function chooseRows({ rows, column, ascending, filter, front }) {
     .sort((a, b) => (ascending ? compare(a, b) : compare(b, a)));
 }
 
-function tableRow(row) {
-  const cells = COLUMNS.map((column) => h("td", { class: classes(column) }, column.cell(row)));
+function tableRow(row, columns) {
+  const cells = columns.map((column) => h("td", { class: classes(column) }, column.cell(row)));
   return h("tr", { class: [row.rank === 1 ? "best" : "", row.candidate.basis === "predicted" ? "predicted" : ""].join(" ").trim() || null }, cells);
 }
 

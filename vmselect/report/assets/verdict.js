@@ -34,7 +34,8 @@ function asideNodes(view) {
   const tied = rows.filter((row) => row.tied).length;
   if (tied > 1) {
     const share = formatShare(settings.confidence);
-    const lost = MEASURES.filter(({ name }) => name in regret).map(({ name, format }) => `${format(regret[name])} of ${name}`);
+    const weighed = MEASURES.filter(({ name }) => name in regret);
+    const lost = weighed.map(({ name, word, format }) => `${format(regret[name])} of ${word ?? name}`);
     note(`The best candidate is among the ${formatCount(tied)} marked ones with a probability of ${share}. ` +
       `Choosing the first loses ${lost.join(" and ")} on average.`);
   }
@@ -42,10 +43,11 @@ function asideNodes(view) {
 }
 
 /** The settings as text, for the printed page. */
-function settingsText({ weights, market, deadline_hours, budget_usd }) {
+function settingsText({ weights, market, deadline_hours, budget_usd, co2_limit_kg }) {
   const deadline = deadline_hours === null ? "no deadline" : `deadline ${formatSeconds(deadline_hours * SECONDS_PER_HOUR)}`;
   const budget = budget_usd === null ? "no budget" : `budget ${formatUsd(budget_usd)}`;
-  return `Ranked by ${weightsText(weights)}; ${marketText(market)}; ${deadline}; ${budget}.`;
+  const co2 = co2_limit_kg === null ? "" : `; CO2 limit ${formatKg(co2_limit_kg)}`;
+  return `Ranked by ${weightsText(weights)}; ${marketText(market)}; ${deadline}; ${budget}${co2}.`;
 }
 
 /** A warning if the oldest price is too old today, not on the day on which the page was made. */
@@ -62,6 +64,9 @@ function cards(view) {
   const probe = findNextProbe(view, report.payload.page.probe);
   const by = (field) => rows.reduce((a, b) => (b[field] < a[field] ? b : a));
   const [cheapest, fastest] = [by("cost_usd"), by("seconds")];
+  const known = rows.filter(({ co2_kg }) => !Number.isNaN(co2_kg));
+  const asked = measuresOf(view.settings).includes(CO2) && known.length;
+  const cleanest = asked ? known.reduce((a, b) => (b.co2_kg < a.co2_kg ? b : a)) : null;
   const mostExpensive = rows.reduce((a, b) => (b.cost_usd > a.cost_usd ? b : a));
   const times = `${significant(mostExpensive.cost_usd / cheapest.cost_usd, 3)} times`;
   const card = (kind, row, what) => h("div", { class: "card" },
@@ -69,6 +74,7 @@ function cards(view) {
   return h("div", { class: "cards" },
     card("Cheapest", cheapest, `${formatUsd(cheapest.cost_usd)} and ${formatSeconds(cheapest.seconds)}`),
     card("Fastest", fastest, `${formatSeconds(fastest.seconds)} and ${formatUsd(fastest.cost_usd)}`),
+    cleanest ? card("Least CO2", cleanest, `${formatKg(cleanest.co2_kg)}, ${formatUsd(cleanest.cost_usd)}`) : null,
     card("Most expensive", mostExpensive, `${formatUsd(mostExpensive.cost_usd)}, ${times} the lowest cost`),
     probe ? card("Probe next", probe.row,
       `${probe.row.candidate.gpus > 1 ? `with ${formatCount(probe.row.candidate.gpus)} GPUs: ` : ""}${formatUsd(probe.cost)} for the probe, ` +

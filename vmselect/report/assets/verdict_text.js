@@ -41,7 +41,8 @@ function verdictParts(view) {
   const [best] = rows;
   const rent = ["Rent ", { name: best.candidate.title, choice: true }, ":", ...runParts(best), ":"];
   const never = best.candidate.basis === "predicted" ? " It was never probed." : "";
-  if (rows.length === 1) return [...rent, ` the only candidate left.${never}`];
+  const used = consumptionText(best, settings);
+  if (rows.length === 1) return [...rent, ` the only candidate left.${never}${used}`];
   const objective = objectiveName(settings.weights);
   const aim = MEASURES.find(({ name }) => name === objective)?.aim ?? `best ${objective}`;
   const claim = ` the ${aim} of ${formatCount(rows.length)} candidates, best with a probability of ${formatChance(best.chance)}.`;
@@ -51,7 +52,17 @@ function verdictParts(view) {
   ]);
   const more = rivals.length > RIVALS_SHOWN ? ` and ${formatCount(rivals.length - RIVALS_SHOWN)} more` : "";
   const others = rivals.length ? [" It may also be ", ...named, `${more}.`] : [];
-  return [...rent, claim, never, ...others, ...alternativeParts(rows, settings)];
+  return [...rent, claim, never, used, ...others, ...alternativeParts(rows, settings)];
+}
+
+/** A sentence on energy and CO2 of a row, if the settings ask for them and they are known. */
+function consumptionText(row, settings) {
+  const known = measuresOf(settings).filter(({ optional, fields: [field] }) => optional && !Number.isNaN(row[field]));
+  const used = known.map(({ name, word, verb, fields, format }) => {
+    const [value, low, high] = fields.map((field) => format(row[field]));
+    return `${verb} ${value} (${low} to ${high}) of ${word ?? name}`;
+  });
+  return used.length ? ` It ${used.join(" and ")}.` : "";
 }
 
 function briefText(row) {
@@ -62,7 +73,7 @@ function briefText(row) {
 function alternativeParts(rows, { weights }) {
   const [best] = rows;
   const near = rows.slice(1).filter((row) => row.score <= NEARLY_AS_GOOD);
-  for (const { name, fields: [field], format } of MEASURES.filter((measure) => !weights[measure.name])) {
+  for (const { name, fields: [field], format } of MEASURES.filter((measure) => !weights[measure.name] && !measure.optional)) {
     const found = near.reduce((a, b) => (b[field] < a[field] ? b : a), near[0] ?? best);
     if (found[field] > MUCH_LESS * best[field]) continue;
     const worse = `${fixed(100 * (found.score / best.score - 1), 0)}% worse`;
@@ -77,6 +88,7 @@ function countReasons({ alwaysExcluded, unsold, excluded }) {
   const counts = new Map();
   const count = ({ reason_code }) => counts.set(reason_code, (counts.get(reason_code) ?? 0) + 1);
   [...alwaysExcluded, ...unsold].forEach(count);
+  excluded.filter(({ reason_code }) => reason_code.endsWith("_unknown")).forEach(count);
   LIMITED.forEach(({ limit }) => excluded.filter(({ reason_code }) => reason_code === limit.reason_code).forEach(count));
   return [...counts].sort(([, a], [, b]) => b - a);
 }

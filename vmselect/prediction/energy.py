@@ -1,0 +1,143 @@
+"""Power of a machine during a training: measured by its probe, or predicted by the fraction of TDP that a GPU uses.
+
+The energy of a training is its time multiplied by the power of the machine in steady steps. That power is::
+
+    measured GPUs, CPU and memory, plus a share for the rest      if the probe read the power of all GPUs and of the CPU
+    measured GPUs, divided by the usual share of GPUs             if the probe read the power of all GPUs only
+    fraction of TDP x TDP of the other GPU, divided by that share for a machine that was not measured
+
+The fraction is that of the same training on the measured GPUs. Without any measured GPU, the power is unknown.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from statistics import NormalDist, fmean
+from typing import Literal, NamedTuple
+
+from vmselect.intervals import Interval
+from vmselect.prediction.figures import identify_gpu, tdp_watts
+from vmselect.records import Profile
+
+METER_DEVIATION = 0.05
+"""Standard deviation of the log of measured power. NVIDIA states 5 % for its power readings; energy counters of CPUs
+are of the same order."""
+GPU_SHARE, GPU_SHARE_DEVIATION = 0.60, 0.12
+"""Share of the GPUs in the power of a machine, and standard deviation of its log. GPUs have 0.49 of the largest power
+of a DGX A100 (8 x 400 W of 6.5 kW), 0.55 of that of a DGX H100 (8 x 700 W of 10.2 kW) and 0.69 of that of a DGX-1
+(8 x 300 W of 3.5 kW) by their data sheets, and 0.74 of a training on one server (Dodge et al., Measuring the Carbon
+Intensity of AI in Cloud Instances, 2022). The interval at 90 % is 0.49 to 0.73."""
+REST_SHARE, REST_DEVIATION = 0.15, 0.08
+"""Power of the rest of a machine (power supply, fans, disks, main board) relative to its GPUs, CPU and memory, and
+standard deviation of the log of the sum. Chosen by judgement: power supplies lose 4 to 15 % of their input."""
+IDLE_FRACTION = 0.12
+"""Fraction of TDP that a GPU uses while it waits, such as 10 W of a T4 (70 W) or 50 W of an A100 (400 W). Chosen by
+judgement."""
+FRACTION_DEVIATION = 0.34
+"""Standard deviation of the log of the fraction of TDP of one training between two GPUs. Chosen by
+``benchmarks/energy.py`` on one half of Zeus' measurements and reported on the other half."""
+OTHER_BATCH_DEVIATION = 0.15
+"""Standard deviation of the log of power between batch sizes of one training on one GPU; chosen on the same half."""
+
+
+@dataclass(frozen=True)
+class Power:
+    """Power of a whole machine in steady steps: ``watts``, and the standard deviation of its log."""
+
+    watts: float
+    deviation: float
+    basis: Literal["measured", "predicted"]
+    group: str
+    """Machines of the same group share the error of their power: the GPU model, or the machine if it was measured."""
+
+    def interval(self, confidence: float) -> Interval[float]:
+        """The power with its interval at ``confidence``."""
+        spread = math.exp(NormalDist().inv_cdf(0.5 + confidence / 2) * self.deviation)
+        return Interval(self.watts, self.watts / spread, self.watts * spread)
+
+
+class UnknownPower(NamedTuple):
+    """Why the power of a machine is unknown, and what to do."""
+
+    reason: str
+
+
+NOT_MEASURED = UnknownPower(
+    "no probe of this training measured the power of a GPU; probe a machine whose NVIDIA driver reports it"
+)
+NO_RAPL = UnknownPower(
+    "the probe could not read the power of the CPU; probe on a machine that lets you read /sys/class/powercap"
+)
+NO_TDP = UnknownPower("the power of its GPU is not published; probe this machine")
+
+
+def measured_power(profiles: Sequence[Profile], *, name: str, other_batch: bool = False) -> Power | None:
+    """Power of the machine ``name``, from the profiles measured there; None if none of them has its power.
+
+    ``other_batch`` states that the profiles have another batch size than the training.
+    """
+    logs, deviations = [], []
+    for profile in profiles:
+        found = _machine_watts(profile)
+        if found is not None:
+            logs.append(math.log(found[0]))
+            deviations.append(found[1])
+    if not logs:
+        return None
+    deviation = math.hypot(METER_DEVIATION, max(deviations), OTHER_BATCH_DEVIATION if other_batch else 0.0)
+    return Power(math.exp(fmean(logs)), deviation, "measured", name)
+
+
+def _machine_watts(profile: Profile) -> tuple[float, float] | None:
+    """Power of the whole machine, and the standard deviation of the log of the assumed part; None if unknown."""
+    energy = profile.energy
+    gpus, cpu = (energy.gpu_watts, energy.cpu_watts) if energy else (None, None)
+    measured = (gpus or 0.0) + (cpu or 0.0)
+    if energy is None or energy.missing or measured <= 0:
+        return None
+    if cpu is not None:
+        return measured * (1 + REST_SHARE), REST_DEVIATION
+    return measured / GPU_SHARE, GPU_SHARE_DEVIATION
+
+
+def tdp_fraction(profile: Profile, *, gpu: str | None = None) -> float | None:
+    """Power of the GPUs that the training used relative to their TDP; None if one of the two is unknown.
+
+    ``gpu`` is the model of the GPU, if the profile does not name it.
+    """
+    energy = profile.energy
+    if energy is None or energy.missing:
+        return None
+    watts = sorted((part.watts or 0.0 for part in energy.parts if part.name.startswith("gpu")), reverse=True)
+    seen = profile.environment
+    used = watts[: min(seen.framework_gpus, seen.replicas) or 1] if seen.framework_gpus is not None else watts
+    name = identify_gpu(seen.gpus[0].name) if seen.gpus else gpu
+    limit = seen.gpus[0].power_limit_watts if seen.gpus else None
+    tdp = (tdp_watts(name) if name else None) or limit
+    if not used or not tdp or sum(used) <= 0:
+        return None
+    return sum(used) / (len(used) * tdp)
+
+
+def predict_fraction(measured: Iterable[float]) -> float | None:
+    """Fraction of TDP on GPUs that were not measured, from the fractions on those that were; None without any.
+
+    >>> round(predict_fraction([0.4, 0.9]), 2), predict_fraction([]) is None
+    (0.6, True)
+    """
+    logs = [math.log(fraction) for fraction in measured]
+    return min(1.0, math.exp(fmean(logs))) if logs else None
+
+
+def predict_power(fraction: float | None, gpu: str | None, *, used: float, count: float) -> Power | UnknownPower:
+    """Power of a machine with ``count`` GPUs of the model ``gpu``, of which the training uses ``used``."""
+    if fraction is None:
+        return NOT_MEASURED
+    tdp = tdp_watts(gpu) if gpu else None
+    if not tdp:
+        return NO_TDP if gpu else NO_RAPL
+    watts = tdp * (fraction * used + IDLE_FRACTION * max(0.0, count - used))
+    deviation = math.hypot(FRACTION_DEVIATION, GPU_SHARE_DEVIATION)
+    return Power(watts / GPU_SHARE, deviation, "predicted", gpu or "")
