@@ -129,3 +129,6 @@ def test_the_benchmark_scores_a_table(tmp_path, capsys) -> None:
     assert [one["mean"] for one in scores if one["known"] == "2 nodes"] == [0.0] * 4
     with pytest.raises(SystemExit):
         benchmark.main([files[0], "--refit"])
+    capsys.readouterr()
+    assert benchmark.main([files[0], "--best", "--gpus", "4"]) == 0
+    assert "4 from 1+2" in capsys.readouterr().out
