@@ -10,8 +10,9 @@ from hypothesis import settings
 
 # The same examples in every run: a test fails because of a change, not by chance. Search for new ones with
 # --hypothesis-profile=random, or with benchmarks/adversarial.py.
-settings.register_profile("random", derandomize=False)
-settings.register_profile("fixed", derandomize=True)
+# There is no deadline, because a busy machine would miss it.
+settings.register_profile("random", derandomize=False, deadline=None)
+settings.register_profile("fixed", derandomize=True, deadline=None)
 settings.load_profile("fixed")
 
 # A shell ignores SIGINT in what it runs in the background, and children inherit that: nobody would hear Ctrl-C.

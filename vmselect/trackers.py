@@ -7,6 +7,7 @@ any connection to a server.
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import os
 import time
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vmselect._checks import check_choice, check_count, check_name, check_path, maybe, show
+from vmselect._files import write_bytes
 from vmselect._optional import require
 from vmselect.errors import ArgumentError
 from vmselect.estimation import RuntimeEstimate, estimate
@@ -177,11 +179,11 @@ def _write_tensorboard(entry: Entry, folder: Path, name: str | None) -> None:
         event.Event(wall_time=now, file_version="brain.Event:2"),
         event.Event(wall_time=now, step=0, summary=summary.Summary(value=values)),
     )
-    # "x": another process never shares the file.
-    with (target / f"events.out.tfevents.{int(now)}.vmselect.{uuid.uuid4().hex}").open("xb") as file:
-        writer = records.RecordWriter(file)
-        for one in events:
-            writer.write(one.SerializeToString())
+    content = io.BytesIO()
+    writer = records.RecordWriter(content)
+    for one in events:
+        writer.write(one.SerializeToString())
+    write_bytes(target / f"events.out.tfevents.{int(now)}.vmselect.{uuid.uuid4().hex}", content.getvalue())
 
 
 def _write_mlflow_run(entry: Entry, client: Any, run_id: str) -> None:

@@ -360,7 +360,7 @@ def write_snapshot(folder: str | os.PathLike[str] = "pricing") -> Path:
     parts, _ = read_parts()
     fresh = [part for part in map(_select, parts) if len(part)]
     if not fresh:
-        raise CatalogError(f"There are no refreshed prices of a provider's reference region. {_REMEDY}")
+        raise CatalogError(f"No refreshed prices were found for the regions that a snapshot contains. {_REMEDY}")
     above = _with_shipped_facts(table.drop_older(table.concat(fresh), than=shipped), shipped)
     above = table.inherit_facts(above, unpriced())
     rows = table.merge(shipped, above)

@@ -75,7 +75,7 @@ def find_warnings(
             "saves-the-best",
             f"{title}: a checkpoint is saved only if an epoch is the best so far. The estimate includes "
             f"{format_seconds(boundaries.ending.value)} for a checkpoint after every epoch, the lower bound none.",
-            "If you expect few improvements, expect a time near the lower bound of the interval.",
+            "If only few epochs will save a checkpoint, expect a time near the lower bound of the interval.",
             "info",
         )
     yield from _unseen_saves(profiles[0], readings, saves, epoch_seconds=epoch_seconds)

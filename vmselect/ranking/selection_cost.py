@@ -61,10 +61,11 @@ Spent = tuple[str, float | None, float | None]
 
 
 def selection_cost(ranking: Ranking) -> SelectionCost:
-    """Cost of selection of a ranking, with the lowest ranked price of each machine estimate.
+    """Return what the probes (and the study) of ``ranking`` cost, and what whole trainings on every machine would cost.
 
-    The exhaustive cost includes each machine estimate as many times as it was measured; with a study, each pair of
-    instance type and batch size as many times as the study has runs at that batch size.
+    Each machine counts at its lowest price in the ranking. A machine that was probed twice counts as two whole
+    trainings. With a study, each pair of instance type and batch size counts as often as the study trained at that
+    batch size.
     """
     prices, studied = _cheapest(ranking), ranking.studied
 

@@ -307,7 +307,7 @@ def batch_points(ranking: Ranking, *, most: int = MAX_BATCH_LINES) -> pd.DataFra
 
 
 def metric_points(ranking: Ranking) -> pd.DataFrame:
-    """The final metric of each batch size of the convergence study and of the candidates."""
+    """Return a row per batch size, with the metric that its trainings reach, such as the accuracy."""
     if ranking.study is None:
         raise RankingError("This ranking has no convergence study. Rank with vmselect.select and a study.")
     measured = {one.batch_size for one in ranking.candidates.machine_estimates if one.batch_size}
