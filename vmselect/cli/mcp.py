@@ -51,8 +51,8 @@ INSTRUCTIONS = (
 
 TOP = 20
 """Default number of rows in the result of a tool."""
-PATHS = ("profiles", "paths", "history", "catalog", "own_prices")
-"""Names of the arguments that are paths of files or folders to read."""
+PATHS = ("profiles", "paths", "history")
+"""Texts that name files or folders to read. Arguments of the type ``Path`` are always treated as such."""
 
 
 def mcp(
@@ -157,9 +157,9 @@ class Tool:
                 f"An argument is invalid, {problem}. Correct it as the input schema of the tool states."
             ) from None
         values = {name: getattr(checked, name) for name in self.parameters}
-        for name in PATHS:
-            if values.get(name) is not None:
-                values[name] = _restrict(name, values[name], folders)
+        for name, value in values.items():
+            if isinstance(value, Path) or (name in PATHS and value is not None):
+                values[name] = _restrict(name, value, folders)
         return self.answer(**values)
 
 
