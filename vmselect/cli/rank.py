@@ -133,7 +133,8 @@ def next_probe(
     ranking = rank_unprobed(profiles, epochs, decide_at, options)
     probe = ranking.next_probe
     if format is Format.table:
-        print_out(str(probe) if probe else "No probe is worth its cost for this training.")
+        nothing = "No probe is worth its cost for this training." if ranking else "No candidate can be ranked yet."
+        print_out(probe or nothing)
         print_err([ranking.verdict])
     else:
         names = [field.name for field in fields(NextProbe)]
