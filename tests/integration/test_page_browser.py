@@ -405,3 +405,26 @@ def test_machines_without_a_price_follow_the_market(browser: Any, tmp_path: Path
     browser.execute_script("vmselect.set({ market: 'on_demand' })")
     assert not left_out.is_displayed()
     assert {row[1].split("\n")[0].split(" ")[0] for row in rows(browser)} == {"both", "listed"}
+
+
+def test_energy_and_co2_are_shown_and_limited_if_asked_for(browser: Any, tmp_path: Path) -> None:
+    profiles = [
+        vs.Profile.from_times(
+            instance_type=name, provider="aws", region="us-east-1", batch_size=64, steps_per_epoch=1000,
+            iteration_seconds=[seconds] * 10, gpu_watts=watts,
+        )
+        for name, seconds, watts in (("g4dn.xlarge", 0.2, 60), ("g5.xlarge", 0.1, 200))
+    ]  # fmt: skip
+    asked = vs.rank(profiles, epochs=50, emissions={})
+    open_page(browser, tmp_path / "report.html", render_page(asked))
+    heads = "return [...document.querySelectorAll('#table th')].map((cell) => cell.innerText)"
+    assert {"Energy", "CO2"} <= set(browser.execute_script(heads))
+    assert verdict(browser) == asked.verdict
+    limit = max(row.measures["co2"].value for row in asked) * 0.99  # type: ignore[union-attr]
+    type_into(browser, "co2-limit", f"{limit:.6f}")
+    assert len(rows(browser)) == 1
+    assert verdict(browser) == asked.rerank(co2_limit_kg=float(f"{limit:.6f}")).verdict
+    open_page(browser, tmp_path / "plain.html", render_page(vs.rank(profiles, epochs=50)))
+    assert not {"Energy", "CO2"} & set(browser.execute_script(heads))
+    assert not browser.find_elements(By.ID, "co2-limit")
+    assert complaints(browser) == []

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from vmselect import __version__, _files
-from vmselect._checks import check_dataclass, list_items, maybe, show
+from vmselect._checks import check_dataclass, check_path, list_items, maybe, show
 from vmselect.emissions import DEFAULT, Emissions
 from vmselect.errors import ArgumentError
 from vmselect.prediction.energy import measured_power
@@ -101,7 +101,8 @@ def load_emissions(path: str | os.PathLike[str]) -> list[EmissionsRun]:
     >>> round(run.gpu_watts), round(run.energy_kwh / run.pue, 2)
     (60, 0.1)
     """
-    return [_read_run(path, number, row) for number, row in enumerate(_read_rows(path)[1], start=2)]
+    file = check_path("path", path)
+    return [_read_run(file, number, row) for number, row in enumerate(_read_rows(file)[1], start=2)]
 
 
 def save_emissions(
@@ -121,13 +122,13 @@ def save_emissions(
     if not given or not all(isinstance(one, Profile) for one in given):
         raise ArgumentError(f"profiles is {show(profiles)}. Pass a profile, or several.")
     new = [_write_row(profile, chosen) for profile in given]
-    exists = _files.has_file(Path(path))
-    header, rows = _read_rows(path) if exists else (list(COLUMNS), [])
+    file = check_path("path", path)
+    header, rows = _read_rows(file) if _files.has_file(file) else (list(COLUMNS), [])
     text = io.StringIO(newline="")
     writer = csv.DictWriter(text, header, extrasaction="ignore", restval="", lineterminator="\n")
     writer.writeheader()
     writer.writerows([*rows, *new])
-    return _files.write_text(path, text.getvalue(), error=ArgumentError)
+    return _files.write_text(file, text.getvalue(), error=ArgumentError)
 
 
 def _read_rows(path: str | os.PathLike[str]) -> tuple[list[str], list[dict[str, str]]]:

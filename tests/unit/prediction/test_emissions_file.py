@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -92,3 +93,17 @@ def test_unknown_energy_is_not_written(changes: dict[str, object], tmp_path: Pat
 def test_damaged_files(lines: tuple[str, ...], tmp_path: Path) -> None:
     with pytest.raises(ArgumentError):
         vs.load_emissions(write(tmp_path / "emissions.csv", *lines))
+
+
+@pytest.mark.parametrize("path", [3, None, "", "a\0b", b"x", "s3://bucket/emissions.csv"])
+def test_wrong_paths(path: Any) -> None:
+    with pytest.raises(ArgumentError):
+        vs.load_emissions(path)
+    with pytest.raises(ArgumentError):
+        vs.save_emissions(training(), path)
+
+
+@pytest.mark.parametrize("profiles", [3, None, [], "x", [training(), 3]])
+def test_wrong_profiles(profiles: Any, tmp_path: Path) -> None:
+    with pytest.raises(ArgumentError):
+        vs.save_emissions(profiles, tmp_path / "emissions.csv")
