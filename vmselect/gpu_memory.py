@@ -195,10 +195,11 @@ def _read_fixed(profiles: Sequence[Profile], peak: float) -> Interval[float] | N
 
 
 def bound_fixed(value: float, low: float, peak: float) -> Interval[float]:
-    """Return an interval of the bytes of ``peak`` that do not depend on the batch size.
+    """Return an interval of the part of the peak memory that does not depend on the batch size, in bytes.
 
-    ``value`` are the bytes of weights, optimizer state and all gradients, ``low`` those without gradients. A compiled
-    step may apply and free each gradient before it computes the next one, so ``peak`` may be below ``value``.
+    The argument ``value`` contains the bytes of weights, optimizer state and all gradients, ``low`` those without
+    gradients, and ``peak`` the measured peak. If ``peak`` is below ``value``, the step freed gradients early (as a
+    compiled step may), and the estimate is ``low``.
     """
     return Interval(value, low, value + HIDDEN_FIXED * (peak - value)) if value < peak else Interval(low, low, peak)
 

@@ -365,7 +365,11 @@ class Need:
         return self.at_most is None or (is_number(value) and value <= self.at_most)
 
     def grade(self, value: Any, best: float | None) -> float:
-        """Grade of ``value`` from 0 to 1: its ratio to the ``best`` value, or 1 if the condition is met, else 0."""
+        """Return the grade of ``value`` from 0 to 1.
+
+        If less or more is better, the grade is the ratio of ``value`` to ``best``, the best value of all candidates, and
+        0 if a limit is not met. Otherwise it is 1 if the condition is met, else 0.
+        """
         if value is None:
             return 0.0
         if self.direction is None and self.is_condition:

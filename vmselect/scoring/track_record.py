@@ -105,8 +105,9 @@ class Score:
         if not self.cases:
             return f"No forecast has an outcome yet ({len(self.waiting)} waiting, {len(self.unscored)} unscored)."
         inside = sum(case.inside for case in self.cases)
+        noun = "outcome" if len(self) == 1 else "outcomes"
         parts = [
-            f"{len(self)} outcome{'s' if len(self) > 1 else ''}: mean error {self.mean_error_percent:.3g} %, bias {self.bias_percent:+.3g} %",
+            f"{len(self)} {noun}: mean error {self.mean_error_percent:.3g} %, bias {self.bias_percent:+.3g} %",
             f"{inside} of {len(self)} inside the {self.confidence:.0%} interval",
             f"median width {self.width_percent:.3g} %",
         ]
