@@ -71,8 +71,9 @@ class StepBlocks:
     def end_step(self, batch: int, covers: int, *, last: bool, alone: bool = False) -> bool:
         """Record that ``covers`` steps up to step ``batch`` were submitted. Return whether the block has ended.
 
-        ``last=True`` ends the block before its usual length. With ``alone=True`` the step is a block of its own, from
-        whose time nothing is subtracted: the first step of an epoch finds an idle device in every training.
+        ``last=True`` ends the block before its usual length. With ``alone=True`` the step is a block of its own, and
+        its submission is not subtracted from its time (see the class): at the first step of an epoch the device is
+        idle in every training, so that submission and execution do not overlap.
         """
         if not self.steps:
             self._submission = self._timer.clock() - self._timer.reading_since

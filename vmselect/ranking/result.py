@@ -136,7 +136,7 @@ class Ranking:
 
     @property
     def deciding_rows(self) -> Sequence[Row]:
-        """Rows at the deciding epoch count, best first."""
+        """Rows at the epoch count that decides the ranking, best first."""
         order = self.assessment.order[self.deciding_column]
         return Lazy(len(order), lambda i: self.row(int(order[i]), self.deciding_column))
 
@@ -199,7 +199,7 @@ class Ranking:
 
     @property
     def pareto(self) -> tuple[Row, ...]:
-        """Rows of the Pareto front of time and cost at the deciding epoch count, in order of rank."""
+        """Rows of the Pareto front of time and cost at the epoch count that decides the ranking, in order of rank."""
         column = self.deciding_column
         front = [i for i in self.assessment.order[column] if self.assessment.pareto[i, column]]
         return tuple(self.row(int(i), column) for i in front)
@@ -256,12 +256,12 @@ class Ranking:
 
     @cached_property
     def excluded(self) -> Sequence[Excluded]:
-        """All excluded candidates with reasons, starting with those at the deciding epoch count."""
+        """All excluded candidates with reasons, starting with those at the epoch count that decides the ranking."""
         return self._excluded(self._columns)
 
     @cached_property
     def deciding_excluded(self) -> Sequence[Excluded]:
-        """Candidates excluded at the deciding epoch count, with reasons."""
+        """Candidates excluded at the epoch count that decides the ranking, with reasons."""
         return self._excluded([self.deciding_column])
 
     def _excluded(self, columns: Sequence[int]) -> Sequence[Excluded]:
@@ -309,7 +309,7 @@ class Ranking:
         return np.flatnonzero(self.assessment.limits[:, 0] != OTHER_MARKET)
 
     def count_reasons(self) -> Counter[str]:
-        """Number of candidates excluded at the deciding epoch count, by reason code."""
+        """Number of candidates excluded at the epoch count that decides the ranking, by reason code."""
         codes = self.assessment.limits[:, self.deciding_column]
         broken = {m.limit.reason_code: int((codes == FIRST_LIMIT + i).sum()) for i, m in enumerate(LIMITED) if m.limit}
         unknown = Counter(self._unknown_of(int(i))[0] for i in np.flatnonzero(codes == UNKNOWN))
@@ -573,7 +573,7 @@ class Ranking:
     def crossovers(self, objective: str = "cost", *, up_to: int = HORIZON) -> tuple[Crossover, ...]:
         """Epoch counts from 1 to ``up_to`` at which the best candidate changes.
 
-        Only candidates that are feasible at the deciding epoch count are compared.
+        Only candidates that are feasible at the epoch count that decides the ranking are compared.
         """
         # If runtimes are linear in the number of epochs, the best value is a concave envelope: a candidate that is best
         # at two epoch counts is best between them. So bisecting intervals with different ends finds all changes.

@@ -69,7 +69,7 @@ Value = Literal["time", "cost"]
 
 
 def time_cost_points(ranking: Ranking, *, most: int = MAX_POINTS) -> pd.DataFrame:
-    """A row per candidate at the deciding epoch count, best first: hours and USD.
+    """A row per candidate at the epoch count that decides the ranking, best first: hours and USD.
 
     ``kind`` is ``best``, ``Pareto front`` or ``other``; ``basis`` is ``probed`` or ``never probed``.
     """
@@ -229,7 +229,7 @@ def epochs_chart(ranking: Ranking, value: Value) -> Any:
 
 
 def _counts(ranking: Ranking) -> list[int]:
-    """At most sixty numbers of epochs to draw: from 1 to twice the deciding epoch count."""
+    """At most sixty numbers of epochs to draw: from 1 to twice the epoch count that decides the ranking."""
     settings = ranking.settings
     most = max(10, 2 * (settings.decide_at or 1), *settings.epochs, 1)
     return sorted({int(n) for n in np.linspace(1, most, 60).round()})
