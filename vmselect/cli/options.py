@@ -98,8 +98,12 @@ class RankingOptions:
     model: Annotated[str | None, typer.Option(help="Use only the profiles of this model.")] = None
     fit: Annotated[str | None, typer.Option(help="Number or name of the fit to rank, if a script has several.")] = None
     keep: KeepOption = None
-    deadline_hours: Annotated[float | None, limit_option(help="Exclude machines that take longer, in hours.")] = None
-    budget_usd: Annotated[float | None, limit_option(help="Exclude machines that cost more, in USD.")] = None
+    deadline_hours: Annotated[
+        float | None, limit_option(help="Exclude machines on which the training takes longer (hours).")
+    ] = None
+    budget_usd: Annotated[
+        float | None, limit_option(help="Exclude machines on which the training costs more (USD).")
+    ] = None
     deadline_chance: Annotated[
         float | None,
         limit_option(help="Least probability of meeting --deadline-hours, such as 0.9; exclude other machines."),
@@ -150,7 +154,9 @@ class RankingOptions:
     ] = None
     constant_batch: Annotated[
         str | None,
-        machine_option(help="Batch size that is equal on more GPUs: per_gpu, or global.", show_default="per_gpu"),
+        machine_option(
+            help="Batch size that stays the same with more GPUs: per_gpu, or global.", show_default="per_gpu"
+        ),
     ] = None
     recalibrate: RecalibrateOption = True
     provider: Annotated[str | None, machine_option(help="Add only machines of these providers, as in aws,gcp.")] = None

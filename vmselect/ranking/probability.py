@@ -245,9 +245,10 @@ def _draw_measures(
 def _measure_draws(
     rows: Candidates, settings: Settings, seconds: Floats, power_deviation: float | None
 ) -> dict[str, Floats]:
-    """Values of all measures with a weight at the times ``seconds``.
+    """Return the values of each measure of the objective, computed from the drawn times ``seconds``.
 
-    ``power_deviation`` is the deviation of all powers in standard deviations; None for a draw of each.
+    ``power_deviation`` is the number of standard deviations by which the power of every machine differs from its
+    estimate. If it is None, a random number is drawn for each machine.
     """
     time = _interrupt(rows, settings, seconds)
     values = {}
