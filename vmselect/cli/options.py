@@ -159,13 +159,17 @@ class RankingOptions:
         ),
     ] = None
     recalibrate: RecalibrateOption = True
-    provider: Annotated[str | None, machine_option(help="Add only machines of these providers, as in aws,gcp.")] = None
-    gpu: Annotated[str | None, machine_option(help="Add only machines with these GPUs, as in T4,L4.")] = None
+    provider: Annotated[
+        str | None, machine_option(help="With --machines: only machines of these providers, as in aws,gcp.")
+    ] = None
+    gpu: Annotated[str | None, machine_option(help="With --machines: only machines with these GPUs, as in T4,L4.")] = (
+        None
+    )
     gpu_memory_gib: Annotated[
-        float | None, machine_option(help="Add only machines whose GPU has at least this memory in GiB.")
+        float | None, machine_option(help="With --machines: only machines whose GPU has at least this memory (GiB).")
     ] = None
     max_usd_per_hour: Annotated[
-        float | None, machine_option(help="Add only machines that cost at most this price per hour in USD.")
+        float | None, machine_option(help="With --machines: only machines up to this price per hour (USD).")
     ] = None
     method: MethodOption = None
     confidence: ConfidenceOption = None

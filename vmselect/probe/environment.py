@@ -233,9 +233,9 @@ def count_replicas(model: Any, backend: str | None = None) -> int:
 def count_feeders(workers: int, backend: str | None) -> tuple[int, int]:
     """Return the factors by which to multiply the batch size and the example count of this process.
 
-    Both then cover all workers. TensorFlow's strategies split one batch among all workers. With JAX each worker adds a
-    batch, unless Keras splits the dataset, and the count covers the examples of all workers. With torch each worker
-    adds a batch and counts only its own examples.
+    Both products then cover all workers. TensorFlow: a batch is split among the workers, so both factors are 1. JAX:
+    each worker has its own batch, unless Keras splits the dataset; the example count always covers all workers. torch:
+    each worker has its own batch and counts only its own examples.
     """
     if workers == 1 or backend not in ("jax", "torch"):
         return 1, 1

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from vmselect.errors import CatalogError
 from vmselect.ranking.decision import OTHER_MARKET
 from vmselect.units import SECONDS_PER_HOUR
 
@@ -131,5 +132,10 @@ def _cheapest(ranking: Ranking) -> dict[Any, float]:
 
 def _offered(catalog: Catalog | None, instance_type: str | None) -> float | None:
     """Lowest price in USD per hour of ``instance_type`` in the catalog; None if it has no price."""
-    offers = catalog.offers(instance_type=instance_type) if catalog is not None and instance_type else ()
-    return float(offers["usd_per_hour"].min()) if len(offers) else None  # type: ignore[call-overload]
+    if catalog is None or instance_type is None:
+        return None
+    try:
+        offers = catalog.offers(instance_type=instance_type)
+    except CatalogError:  # the catalog does not know the instance type
+        return None
+    return float(offers["usd_per_hour"].min()) if len(offers) else None

@@ -390,7 +390,9 @@ def gpus_points(ranking: Ranking) -> pd.DataFrame:
     """
     table = ranking.scaling
     if table.empty:
-        raise RankingError("The ranking has no machine that trains on all of its GPUs. Rank GPU machines with gpus=.")
+        raise RankingError(
+            "The ranking has no GPU machine to draw. Rank profiles of GPU machines, with numbers of GPUs such as gpus=[1, 2, 4]."
+        )
     table = table.assign(basis=np.where(table["basis"] == "predicted", NEVER_PROBED, PROBED))
     groups = table.groupby(["gpu_model", "gpus"])
     fastest, cheapest = (table.loc[groups[name].idxmin()] for name in ("seconds", "cost_usd"))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -19,7 +21,7 @@ STUDY = vs.ConvergenceStudy.from_epochs(
 )
 
 
-def sized(*sizes: int, names: str = "ab") -> list[vs.Profile]:
+def sized(*sizes: int, names: Sequence[str] = "ab") -> list[vs.Profile]:
     """Probes of 3 s of initialization, 2 s of the first step and 10 steps, a thousandth of a second per example."""
     return [
         make_profile(
@@ -93,6 +95,12 @@ def test_with_a_study_its_trainings_and_the_probes_are_weighed_against_every_pai
     priced = cost_of(sized(128, 256, 512), vs.ConvergenceStudy.of([run, *STUDY.runs[1:]]))
     assert priced.study_usd == pytest.approx(4.0)
     assert priced.fraction == pytest.approx((4.0 + priced.probe_usd) / priced.exhaustive_usd)
+
+
+def test_a_selection_with_a_machine_without_a_price_has_a_cost_and_json() -> None:
+    selection = vs.select(sized(128, names=("a", "unpriced")), STUDY, catalog=CATALOG)
+    assert selection.selection_cost().probe_usd == pytest.approx(6.28 / 3600 * 2.0)
+    assert json.loads(selection.to_json())["study"]
 
 
 def test_the_cost_of_choosing_does_not_depend_on_what_is_excluded_then() -> None:
