@@ -202,7 +202,10 @@ class RankingOptions:
         Path | None, emissions_option(help="CSV file with the carbon intensity of every hour (column g_per_kwh).")
     ] = None
     start_hour: Annotated[
-        float | None, emissions_option(help="Hour of --grid-hourly at which the training starts. Default: mean hour.")
+        float | None,
+        emissions_option(
+            help="Row of --grid-hourly (0 is the first hour) at which the training starts. Default: mean of all."
+        ),
     ] = None
     pue: Annotated[
         float | None, emissions_option(help="Energy of the data centre per energy of its machines, such as 1.2.")

@@ -218,6 +218,6 @@ def _find_warnings(rows: Sequence[Speedup], times: Mapping[Identity, tuple[Runti
     if alone:
         yield Finding(
             "no-single-worker",
-            f"The speed-up is unknown because one worker was not measured: {'; '.join(sorted(alone))}.",
+            f"No training with a single worker was measured, so the speed-up is unknown: {'; '.join(sorted(alone))}.",
             "Probe the same setup with one worker.",
         )

@@ -195,7 +195,10 @@ class _Rows:
 
     @classmethod
     def of(cls, points: Sequence[Point], targets: Sequence[Target], constants: Constants) -> _Rows:
-        """Rows for ``points``, followed by rows for ``targets`` with the model and work of the last point."""
+        """Make the arrays: a row for each of ``points``, then a row for each of ``targets``.
+
+        The rows of ``targets`` have the model and work of the last point.
+        """
         times: dict[Hashable, list[float]] = {}
         for point in points:
             times.setdefault(point.work, []).append(point.log_seconds)

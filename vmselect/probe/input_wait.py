@@ -280,7 +280,7 @@ class StepTrace:
         return room if room >= MIN_TRACED_STEPS else 0
 
     def latest(self, last_batch: float) -> float:
-        """Return the last batch after which a complete trace fits before ``last_batch``; infinite without a trace."""
+        """Return the last batch after which a complete trace fits before ``last_batch``; infinite if tracing is off."""
         return math.inf if self._trace is None else last_batch - 1 - self._steps
 
     def plan_in_passing(self, wanted: int, last_batch: float) -> float:

@@ -391,7 +391,8 @@ def gpus_points(ranking: Ranking) -> pd.DataFrame:
     table = ranking.scaling
     if table.empty:
         raise RankingError(
-            "The ranking has no GPU machine to draw. Rank profiles of GPU machines, with numbers of GPUs such as gpus=[1, 2, 4]."
+            "The ranking has no GPU machine to draw. Rank profiles of GPU machines, with numbers of GPUs such as "
+            "gpus=[1, 2, 4]."
         )
     table = table.assign(basis=np.where(table["basis"] == "predicted", NEVER_PROBED, PROBED))
     groups = table.groupby(["gpu_model", "gpus"])
