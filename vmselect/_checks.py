@@ -134,8 +134,8 @@ def check_path(name: str, value: Any) -> Path:
         text
     ):  # a Path has lost one of the slashes; a URL may contain a secret
         raise ArgumentError(
-            f"{name} looks like a URL, but a local path is needed here. "
-            "Pass a local path; a URL of a folder of records must be passed as a str, not as a Path."
+            f"{name} looks like a URL, which is not accepted in this form. "
+            "Pass a local path or, for a folder of records, the URL as a str instead of a Path."
         )
     if isinstance(text, str) and text and "\0" not in text and _is_encodable(text):
         path = Path(text)

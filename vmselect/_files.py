@@ -114,7 +114,7 @@ def claim_name(file: Path, stem: str, *, otherwise: str) -> Path:
 
 @contextmanager
 def writing(path: AnyPath, *, error: type[VmselectError] = ProfileError) -> Iterator[None]:
-    """Context manager that converts errors of the operating system while ``path`` is written to ``error``."""
+    """Context manager for writing ``path``: it raises ``error`` instead of errors of the operating system."""
     try:
         yield
     except (OSError, ValueError, TypeError) as cannot:
@@ -182,7 +182,7 @@ def cache_folder() -> Path:
         return Path(own).expanduser() if own else _platform_folder() / "vmselect"
     except RuntimeError:  # no such user, or one without a home
         place = f"VMSELECT_CACHE_DIR is {own!r}, but that user's home" if own else "The user's home"
-        raise CatalogError(f"{place} folder is unknown. Set VMSELECT_CACHE_DIR to another folder.") from None
+        raise CatalogError(f"{place} folder is unknown. Set VMSELECT_CACHE_DIR to an absolute path.") from None
 
 
 def _platform_folder() -> Path:

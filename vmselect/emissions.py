@@ -72,13 +72,13 @@ class Emissions:
 
     Args:
         grid_g_per_kwh: carbon intensity of the electricity in grams of CO2 per kWh, for all machines.
-        hourly: the same for every hour: a CSV file with a column ``g_per_kwh`` and a row per hour, or numbers. After
-            the last hour, the first one follows. Used instead of ``grid_g_per_kwh``.
+        hourly: carbon intensity of each hour, instead of ``grid_g_per_kwh``: a list of numbers, or a CSV file with a
+            column ``g_per_kwh`` and a row per hour. After the last hour, the first one follows.
         start_hour: hours from the first hour of ``hourly`` to the start of the training. If None, the mean is used.
         pue: energy of the data centre per energy of its machines, for all machines.
         country: country of machines outside the known clouds, as a code of two letters such as ``DE``.
-        basis: ``location`` for the mean of the local grid; ``market`` for the mean without the share of carbon-free
-            energy that the provider buys, known for Google Cloud and some regions of Azure.
+        basis: ``location`` for the mean of the local grid; ``market`` for this mean reduced by the share of carbon-free
+            energy that the provider buys, which is known for Google Cloud and some regions of Azure.
 
     >>> factor = Emissions().factor("aws", "eu-north-1")
     >>> factor.grid_g_per_kwh, factor.pue
@@ -114,7 +114,7 @@ class Emissions:
 
     @property
     def hours(self) -> tuple[float, ...]:
-        """Grid intensity of every hour, if they differ over a training; otherwise empty."""
+        """The values of ``hourly`` if ``start_hour`` is given; otherwise empty, because the mean is used."""
         return self.hourly if isinstance(self.hourly, tuple) and self.start_hour is not None else ()
 
     def factor(self, provider: str, region: str) -> EmissionFactor | None:
@@ -246,7 +246,7 @@ def _check_hourly(name: str, value: Any) -> tuple[float, ...]:
     else:
         given = list_items(value)
     if not 0 < len(given) <= MAX_HOURS:
-        raise ArgumentError(f"{name} has {len(given)} hours. Pass 1 to {MAX_HOURS:,} of them.")
+        raise ArgumentError(f"{name} has {len(given)} values. Pass 1 to {MAX_HOURS:,} values, one per hour.")
     return tuple(check_number(f"an hour of {name}", one, least=0, most=10_000) for one in given)
 
 

@@ -253,7 +253,7 @@ def read_conditions(profiles: Sequence[Profile], given: Mapping[str, Any] | None
 
 
 def identify_forecast(forecast: Forecast) -> Identity:
-    """Return the identity that a record of the forecast training has."""
+    """Return the identity that the profile of a training has if the training runs as ``forecast`` assumes."""
     factors = tuple(sorted(forecast.factors.items(), key=lambda item: item[0]))
     return Identity(
         forecast.instance_type, forecast.provider, forecast.batch_size, forecast.workers, forecast.nodes, factors

@@ -142,9 +142,10 @@ class Catalog:
         """Fetch prices now, store them for later use, and return this catalog with the fetched prices.
 
         ``source`` is "api" (the price APIs of the providers) or "skypilot" (the catalog that SkyPilot publishes, which
-        covers all regions and needs no account). ``providers=None`` means all providers with credentials.
-        ``regions=None`` means the reference region of each provider. Prices fetched less than ``max_age_hours`` ago are
-        reused. ``findings`` lists providers and regions that could not be fetched; their older prices stay in use.
+        covers all regions and needs no account). ``providers=None`` means all providers with a price API, except those
+        whose required credentials are missing. ``regions=None`` means the reference region of each provider. Prices
+        fetched less than ``max_age_hours`` ago are reused. ``findings`` lists providers and regions that could not be
+        fetched; their older prices stay in use.
 
         >>> fresh = Catalog.embedded().refresh(providers=["azure"], regions=["eastus"])  # doctest: +SKIP
         """
@@ -181,7 +182,9 @@ class Catalog:
         )  # fmt: skip
 
     def save(self, path: str | Path) -> Path:
-        """Write all prices as CSV, or as JSON if ``path`` ends in ``.json``. Only price files are overwritten.
+        """Write all prices as CSV, or as JSON if ``path`` ends in ``.json``.
+
+        An existing price file is overwritten; any other existing file with content raises an error.
 
         >>> import tempfile
         >>> Catalog.embedded().save(Path(tempfile.mkdtemp()) / "prices.json").name
@@ -262,8 +265,8 @@ class Catalog:
             )
         sold = sorted({f"{r.region} {r.market}" for r in rows.itertuples()})
         raise CatalogError(
-            f"The catalog has no {market} price of {instance_type}{f' in {region}' if region else ''}, but only: "
-            f"{list_some(sold, 8) or 'none'}. {NO_PRICE_REMEDY}"
+            f"The catalog has no {market} price of {instance_type}{f' in {region}' if region else ''} (regions and "
+            f"markets with a price: {list_some(sold, 8) or 'none'}). {NO_PRICE_REMEDY}"
         )
 
     def price(

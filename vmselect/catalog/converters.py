@@ -180,7 +180,7 @@ def _convert_gpuhunt(raw: pd.DataFrame, provider: str) -> Converted:
 def _keep_cheapest(rows: pd.DataFrame) -> pd.DataFrame:
     """Return the row of the cheapest zone for each region, instance type and market.
 
-    A price that is not a number is kept instead, so that the later validation reports it.
+    If the price of a zone is not a number, the row of that zone is returned instead, so that validation reports it.
     """
     rank = pd.to_numeric(rows["usd_per_hour"], errors="coerce").fillna(-1)
     return rows.loc[rank.sort_values(kind="stable").index].drop_duplicates(["instance_type", "region", "market"])

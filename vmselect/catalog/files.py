@@ -114,7 +114,7 @@ def _as_text(values: pd.Series) -> Any:
 
 
 def _read_json(path: Path) -> tuple[pd.DataFrame, table.RowNamer, list[table.Rule]]:
-    """Return the rows of a JSON price file, a function that gives the line of rows, and the rules that rows violate."""
+    """Return the rows of a JSON price file, a function that names rows by file and line, and the violated rules."""
     known = (*COLUMNS, "currency")
     try:
         text = path.read_text(encoding="utf-8-sig")
@@ -242,7 +242,7 @@ def _check_first_rows(path: Path, header: Sequence[str]) -> None:
 def _read_csv(
     path: Path, header: Sequence[str], *, numbers: Sequence[str], rows: int | None = None
 ) -> tuple[pd.DataFrame, table.RowNamer, list[table.Rule]]:
-    """Return rows of a CSV file, a function that gives the line of rows, and the rules that rows violate.
+    """Return rows of a CSV price file, a function that names rows by file and line, and the violated rules.
 
     Only the first ``rows`` rows are read, or all if it is None. Columns in ``numbers`` become floats if every cell is a
     number; all other columns become categories.

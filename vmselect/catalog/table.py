@@ -28,9 +28,9 @@ from vmselect.findings import Finding
 SHOWN_PROBLEMS = 5
 _YES_NO = {True: "yes", False: "no"}
 Mask = npt.NDArray[np.bool_]
-# Which rows violate a rule, and the message about one of them.
+# A violated rule: the mask of the rows that violate it, and a function that gives the message about one of them.
 Rule = tuple[Mask, Callable[[int], str]]
-# Names of rows by position, such as "prices.csv line 7".
+# A function that gives the names of the rows at some positions, such as "prices.csv line 7".
 RowNamer = Callable[[Sequence[int]], list[str]]
 
 
@@ -46,8 +46,8 @@ def build(
     """Validate ``raw`` and convert it to the column types of the catalog.
 
     Invalid rows raise an error, or are excluded with ``skip_bad_rows=True``. ``name_row`` gives the names of rows in
-    messages, such as "prices.csv line 7". ``rules`` are violations that were found while the file was read. Rows
-    without date or source get ``default_date`` or ``default_source``. Return the valid rows, and a finding about
+    messages, such as "prices.csv line 7". ``rules`` are the rules that were found violated while the file was read.
+    Rows without date or source get ``default_date`` or ``default_source``. Return the valid rows, and a finding about
     excluded rows.
     """
     missing = [c for c in REQUIRED if c not in raw.columns]
@@ -76,7 +76,12 @@ def build(
         way_out = "" if skip_bad_rows is None else ", or pass skip_bad_rows=True to use only the valid rows"
         raise CatalogError(f"{problem} Correct {'this row' if bad.sum() == 1 else 'these rows'}{way_out}.")
     return frame[~bad].reset_index(drop=True), [
-        Finding("price-rows-excluded", f"Excluded {problem}", "Correct these rows, or add your own prices.")
+        Finding(
+            "price-rows-excluded",
+            f"Excluded {problem}",
+            "If the price file is your own, correct these rows; otherwise add your own prices of these machines "
+            "(Catalog.with_offers, --own-prices).",
+        )
     ]
 
 

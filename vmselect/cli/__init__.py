@@ -87,7 +87,7 @@ def _common(
         bool, flag("--quiet", "-q", help="Print results and errors only, without messages and progress.")
     ] = False,
 ) -> None:
-    """Handle the options of ``vmselect`` itself, before any command: restore files that killed probes left changed."""
+    """Before any command, handle the options of ``vmselect`` itself and restore files that killed probes changed."""
     from vmselect.probe.protected_run import recover
 
     set_quiet(quiet)

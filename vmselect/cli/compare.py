@@ -37,10 +37,15 @@ def compare(
         ),
     ] = None,
     factors: Annotated[
-        str | None, typer.Option(help="Instead, estimate the effects of these factors, as in machine,batch_size.")
+        str | None,
+        typer.Option(help="Estimate the effects of these factors, as in machine,batch_size, instead of comparing."),
     ] = None,
     scaling: Annotated[
-        bool, flag("--scaling", help="Instead, estimate the speed-up of several workers over one. Requires --epochs.")
+        bool,
+        flag(
+            "--scaling",
+            help="Estimate the speed-up of several workers over one, instead of comparing groups. Requires --epochs.",
+        ),
     ] = False,
     needs: Annotated[Path | None, typer.Option(help="YAML file of requirements by which to score the groups.")] = None,
     unit: Annotated[str, typer.Option(help="What counts as one sample: runs, or blocks (groups of steps).")] = "runs",
@@ -50,7 +55,9 @@ def compare(
     confidence: Annotated[float, typer.Option(help="Confidence level of the intervals.")] = 0.95,
     epochs: Annotated[
         int | None,
-        typer.Option("--epochs", "-e", help="Epochs to train, for --scaling and the metrics total and cost."),
+        typer.Option(
+            "--epochs", "-e", help="Epochs to train, for --scaling and the metrics total_seconds, cost, energy and co2."
+        ),
     ] = None,
     model: Annotated[str | None, typer.Option(help="Use only the records of this model.")] = None,
     html: Annotated[Path | None, typer.Option(help="Also write an HTML page with charts to this file.")] = None,
@@ -65,8 +72,9 @@ def compare(
 ) -> None:
     """Test whether groups of records differ in a metric, and estimate by how much.
 
-    The sample size is the number of runs, not of steps. JSON output contains all results, CSV output the groups only.
-    Exit code 1 if there are too few runs for a test, or if no group meets the requirements of --needs.
+    A sample is a run, or a block of steps with --unit blocks; single steps are no samples. JSON output contains all
+    results, CSV output the groups only. Exit code 1 if there are too few samples for a test, or if no group meets the
+    requirements of --needs.
 
     Examples:
 

@@ -45,7 +45,12 @@ def estimate(
     profiles: ProfilesArgument,
     epochs: Annotated[
         str | None,
-        typer.Option("--epochs", "-e", help="Epochs to train, as in 50 or 5,10,20.", show_default="as in the script"),
+        typer.Option(
+            "--epochs",
+            "-e",
+            help="Number of epochs to train; several, as in 5,10,20, give an estimate for each.",
+            show_default="as in the script",
+        ),
     ] = None,
     batch_size: Annotated[
         int | None,
@@ -56,7 +61,11 @@ def estimate(
         typer.Option(help="Part of a training that changes: EPOCHS:PROFILE or EPOCHS:FACTOR; may be repeated."),
     ] = None,
     memory: Annotated[
-        bool, flag("--memory", help="Instead, estimate GPU memory by batch size, and the largest batch size per GPU.")
+        bool,
+        flag(
+            "--memory",
+            help="Estimate GPU memory by batch size, and the largest batch size per GPU, instead of the time.",
+        ),
     ] = False,
     gpu: Annotated[str | None, typer.Option(help="With --memory: show only these GPU types, as in T4,L4.")] = None,
     terms: Annotated[bool, flag("--terms", help="Also show the parts that add up to the time.")] = False,
@@ -72,7 +81,9 @@ def estimate(
     boot_seconds: BootOption = 0.0,
     history: Annotated[
         list[str] | None,
-        typer.Option(help="Folder or URL of forecasts and outcomes to correct the estimates by; may be repeated."),
+        typer.Option(
+            help="Folder or URL of earlier forecasts and their outcomes, to correct the estimates; may be repeated."
+        ),
     ] = None,
     recalibrate: RecalibrateOption = True,
 ) -> None:

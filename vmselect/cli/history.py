@@ -104,9 +104,10 @@ def share(
 ) -> None:
     """Export how many times faster one machine type trains than another, without any confidential data.
 
-    The CSV file contains ratios of step times, with precision, range of the batch size and what limited the training.
-    It contains no names of models, files, hosts, users or data, and no absolute times. Machine types that no provider
-    rents out are left out. Read the file before you pass it on. Exit code 1 if there is nothing to share.
+    The CSV file contains ratios of step times, each with the numeric precision, range of batch sizes and bottleneck of
+    the trainings. It contains no names of models, files, hosts, users or data, and no absolute times. Machine types
+    that no provider rents out are left out. Read the file before you pass it on. Exit code 1 if there is nothing to
+    share.
 
     Examples:
 

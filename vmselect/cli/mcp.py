@@ -213,7 +213,7 @@ def list_tools() -> dict[str, Tool]:
 
 
 def _parameters(*sources: Callable[..., Any], omit: Iterable[str] = (), **defaults: Any) -> dict[str, Any]:
-    """Return the parameters of the commands ``sources``, without those in ``omit`` and with other ``defaults``."""
+    """Return the parameters of ``sources`` except those in ``omit``; ``defaults`` replaces their default values."""
     found = {
         name: parameter
         for source in sources

@@ -99,10 +99,10 @@ class RankingOptions:
     fit: Annotated[str | None, typer.Option(help="Number or name of the fit to rank, if a script has several.")] = None
     keep: KeepOption = None
     deadline_hours: Annotated[
-        float | None, limit_option(help="Exclude machines on which the training takes longer (hours).")
+        float | None, limit_option(help="Exclude machines on which the training takes longer than this (hours).")
     ] = None
     budget_usd: Annotated[
-        float | None, limit_option(help="Exclude machines on which the training costs more (USD).")
+        float | None, limit_option(help="Exclude machines on which the training costs more than this (USD).")
     ] = None
     deadline_chance: Annotated[
         float | None,
@@ -112,10 +112,12 @@ class RankingOptions:
         float | None,
         limit_option(help="Least probability of meeting --budget-usd, such as 0.9; exclude other machines."),
     ] = None
-    co2_limit_kg: Annotated[float | None, limit_option(help="Exclude candidates that emit more CO2 (kg).")] = None
+    co2_limit_kg: Annotated[
+        float | None, limit_option(help="Exclude machines on which the training emits more CO2 than this (kg).")
+    ] = None
     co2_chance: Annotated[
         float | None,
-        limit_option(help="Exclude candidates that keep the CO2 limit with a lower probability, such as 0.9."),
+        limit_option(help="Least probability of meeting --co2-limit-kg, such as 0.9; exclude other machines."),
     ] = None
     region: Annotated[list[str] | None, price_option(help="Region of the prices, or all; may be repeated.")] = None
     market: Annotated[
@@ -136,7 +138,12 @@ class RankingOptions:
         bool, price_option("--include-retired", help="Also rank VM types that can no longer be rented.", metavar="")
     ] = False
     include_unused_gpus: Annotated[
-        bool, price_option("--include-unused-gpus", help="Also rank GPU machines whose GPU was not used.", metavar="")
+        bool,
+        price_option(
+            "--include-unused-gpus",
+            help="Also rank GPU machines on which the probed training used no GPU.",
+            metavar="",
+        ),
     ] = False
     machines: Annotated[
         str | None,
@@ -147,10 +154,14 @@ class RankingOptions:
         machine_option(help="Folder or URL of records of other trainings, for better predictions; may be repeated."),
     ] = None
     gpus: Annotated[
-        str | None, machine_option(help="Also rank machines with these numbers of the probed GPU, as in 1,2,4,8.")
+        str | None,
+        machine_option(help="Also rank machines with these numbers of GPUs of a probed type, as in 1,2,4,8."),
     ] = None
     nodes: Annotated[
-        str | None, machine_option(help="Also rank this many machines together, as in 3,4, if two were probed so.")
+        str | None,
+        machine_option(
+            help="Also rank training on these numbers of machines together, as in 3,4. Needs a probe on two machines."
+        ),
     ] = None
     constant_batch: Annotated[
         str | None,
@@ -212,7 +223,10 @@ class RankingOptions:
     ] = None
     emissions_basis: Annotated[
         str | None,
-        emissions_option(help="CO2 of the local grid (location), or without bought carbon-free energy (market)."),
+        emissions_option(
+            help="Compute CO2 from the local grid (location), or subtract the carbon-free energy that the provider "
+            "buys (market)."
+        ),
     ] = None
 
     def rank(self, profiles: list[str], **given: Any) -> Ranking:

@@ -137,7 +137,7 @@ class UnknownPower(Output):
 
 
 class Machine(Output):
-    """An instance type with its factors and runtime."""
+    """An instance type with its varied settings (``factors``) and the coefficients of its training time."""
 
     instance_type: str
     provider: str | None
@@ -155,7 +155,7 @@ class Machine(Output):
 
 
 class Candidate(Output):
-    """A machine with an offer; ``machine`` and ``findings`` are positions in those lists."""
+    """A machine with an offer. ``machine`` and ``findings`` are positions in the ranking's machines and findings."""
 
     machine: int
     title: str
@@ -181,7 +181,7 @@ class Candidate(Output):
 
 
 class GpuCountRow(Output):
-    """A candidate with a number of GPUs of a model, and its speed-up over one GPU."""
+    """A candidate with one or more GPUs of a type, and its speed-up over the fastest candidate with one such GPU."""
 
     rank: int
     gpu_model: str
@@ -218,7 +218,7 @@ class Omitted(Output):
 
 
 class Study(Output):
-    """The convergence study that gave the number of epochs per batch size, and the cost of the selection."""
+    """The convergence study that gave the number of epochs per batch size, and the cost of study and probes."""
 
     monitor: str
     mode: Literal["min", "max"]

@@ -51,7 +51,9 @@ def probe(
             show_default="$VMSELECT_FOLDER, else profiles",
         ),
     ] = None,
-    steps: Annotated[int, typer.Option(help="Least number of steps to measure in each epoch, after the first.")] = 20,
+    steps: Annotated[
+        int, typer.Option(help="Least number of steps to measure in each epoch, after its first step.")
+    ] = 20,
     steady_seconds: Annotated[
         float, typer.Option(help="Least total duration of the measured steps of each epoch, in seconds.")
     ] = STEADY_SECONDS,
@@ -96,9 +98,10 @@ def probe(
 
     The script may use Keras, plain torch, Lightning or the Hugging Face Trainer. Give options of vmselect before the
     name of the script: everything after the name is passed to the script. Each training is ended after a few seconds
-    of measuring, unless --watch is given. When the script has ended, files that existed before are restored, and new
-    files of a training that was ended early are removed. A plain torch script ends after its first training, unless
-    --fits or --fit asks for more. The exit code is that of the script, or 1 if no training was measured.
+    of measuring. When the script has ended, files that existed before are restored, and new files of a training that
+    was ended early are removed. With --watch, trainings are not ended early, and no file is restored or removed. A
+    plain torch script ends after its first training, unless --watch, --fits or --fit asks for more. The exit code is
+    that of the script, or 1 if no training was measured.
 
     Examples:
 

@@ -39,6 +39,8 @@ TABLE = (
     "best",
     "",
 )
+MAX_REASONS = 3
+"""Number of excluded candidates that ``vmselect next`` prints if it recommends no probe."""
 SPARE = ("provider", "region", "market", "batch", "epochs")
 COLUMNS = (
     "rank", "instance_type", "provider", "service", "region", "market", "batch_size", "epochs",
@@ -136,6 +138,9 @@ def next_probe(
         nothing = "No probe is worth its cost for this training." if ranking else "No candidate can be ranked yet."
         print_out(probe or nothing)
         print_err([ranking.verdict])
+        if probe is None:
+            reasons = dict.fromkeys(str(one) for one in ranking.excluded)
+            print_err(f"Excluded: {reason}." for reason in list(reasons)[:MAX_REASONS])
     else:
         names = [field.name for field in fields(NextProbe)]
         emit([asdict(probe)] if probe else [], names, format=format)

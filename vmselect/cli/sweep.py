@@ -39,14 +39,17 @@ FolderArgument = Annotated[
         show_default=False,
     ),
 ]
-BudgetOption = Annotated[float | None, typer.Option(help="Largest cost in USD; no trial starts if it may cost more.")]
+BudgetOption = Annotated[
+    float | None,
+    typer.Option(help="Largest cost of the whole sweep in USD. A new sweep that may cost more is not started."),
+]
 ParallelOption = Annotated[int, typer.Option(help="Number of trials to run at the same time.")]
 SureOption = Annotated[
     bool | None,
     flag(
         "--stop-when-sure/--run-all",
-        help="Run the most useful trial next, skip trials that are not worth their cost, and repeat trials whose "
-        "difference is uncertain; or run all trials.",
+        help="--stop-when-sure runs the most useful trial next, skips trials that are not worth their cost, and "
+        "repeats trials of the two best machines if it is uncertain which is better. --run-all runs all trials.",
         show_default=False,
     ),
 ]

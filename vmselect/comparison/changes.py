@@ -240,7 +240,10 @@ def _total(model: RuntimeModel, epochs: int) -> Interval[float]:
 
 
 def _step(model: RuntimeModel, profile: Profile) -> Interval[float] | None:
-    """Mean seconds of a steady step; None if unknown. The relative interval is that of epochs in a long training."""
+    """Mean seconds of a steady step; None if unknown.
+
+    The interval is as wide, relative to the value, as that of the time per epoch in a long training.
+    """
     steps = Workload.of(profile).steps_per_epoch
     per_epoch = model.terms.get("steady_iterations", (0.0, 0.0))[1]
     if not steps or not per_epoch or not model.epoch_seconds:

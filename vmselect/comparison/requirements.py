@@ -367,8 +367,9 @@ class Need:
     def grade(self, value: Any, best: float | None) -> float:
         """Return the grade of ``value`` from 0 to 1.
 
-        If less or more is better, the grade is the ratio of ``value`` to ``best``, the best value of all candidates
-        and 0 if a limit is not met. Otherwise it is 1 if the condition is met, else 0.
+        If more is better, the grade is ``value / best``, where ``best`` is the best value of all candidates. If less is
+        better, it is ``best / value``. In both cases it is 0 if a limit is not met. If neither is better, it is 1 if
+        the condition is met, else 0.
         """
         if value is None:
             return 0.0

@@ -28,10 +28,10 @@ def retrieve_and_infer(
 ) -> pd.DataFrame:
     """Megabytes per second if each batch is downloaded and then passed to the model: a table with a row per group.
 
-    ``mb_per_second`` is 1 / (download time + inference time per megabyte), with an interval from the spread of the
-    records (nan for single records). ``overlapped_mb_per_second`` is the rate of the slower of the two, which is
-    reached if the next batch is downloaded during inference. ``by`` names factors that both kinds of records contain.
-    The inference records must contain ``bytes_per_item``.
+    ``mb_per_second`` is 1 / (``download_seconds_per_mb`` + ``inference_seconds_per_mb``), with an interval from the
+    spread of the records (nan for single records). ``overlapped_mb_per_second`` is the rate of the slower of download
+    and inference, which is reached if the next batch is downloaded during inference. ``by`` names factors that both
+    kinds of records contain. The inference records must contain ``bytes_per_item``.
 
     >>> import vmselect as vs
     >>> moved = vs.TransferRecord.from_times(instance_type="g5.xlarge", provider="aws", url="s3://data", megabytes=100,

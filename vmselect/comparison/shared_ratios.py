@@ -36,7 +36,8 @@ DIGITS = 3
 def share_ratios(profiles: Iterable[Profile]) -> list[dict[str, Any]]:
     """Rows of :data:`COLUMNS`: for each pair of machine types and features, the ratio of their times per step.
 
-    Only profiles of the same training on both machine types are compared. A ratio is the median over ``trainings``.
+    Only profiles of the same training on both machine types are compared. A ratio is the median over all trainings with
+    these features; the column ``trainings`` contains their number.
     """
     sold = set(Catalog.embedded().offers(market=None, region="all")["instance_type"])
     trainings: dict[Hashable, dict[str, list[tuple[float, str]]]] = {}
@@ -80,7 +81,10 @@ def batch_class(batch_size: int | None) -> str:
 
 
 def _training(profile: Profile) -> tuple[Hashable, ...]:
-    """Key that is equal for profiles of the same training on different machines; it is not exported."""
+    """Key that is equal for profiles of the same training on different machines.
+
+    Of its values, only the precision and the range of the batch size are exported.
+    """
     seen, setup = profile.environment, profile.setup
     machine = ("instance_type", "machine", "provider", "region", "market")
     varied = tuple(sorted((name, str(value)) for name, value in profile.factors.items() if name not in machine))

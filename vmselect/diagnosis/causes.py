@@ -314,8 +314,9 @@ def _find_cpu_limit(profile: Profile) -> Causes:
     elif cores and used is not None and all_cores and cores < all_cores and used >= QUOTA_USED * cores:
         yield Diagnosis(
             "cpu-limited",
-            f"The training may use {cores:g} of the machine's {all_cores} cores, with {used / cores:.0%} utilization.",
-            f"Allow all cores (taskset, batch system, container), or use the price of a machine with {cores:g} cores.",
+            f"The training was limited to {cores:g} of {all_cores} CPU cores and kept them {used / cores:.0%} busy.",
+            "Allow all cores (taskset, batch system, container). Otherwise, the time is that of a machine with "
+            f"{cores:g} cores, so use the price of such a machine.",
             "info",
             {"usable_cores": float(cores), "cpu_cores": float(all_cores), "process_cores": used},
         )

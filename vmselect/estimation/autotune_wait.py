@@ -121,7 +121,11 @@ def split_wait(lost_seconds: float, pipeline_seconds: float | None, pipelines: i
 
 
 class Evidence(NamedTuple):
-    """Weights of a recorded epoch boundary as evidence for and against a wait, and for and against a further wait."""
+    """Weights of a recorded epoch boundary as evidence for and against waits.
+
+    ``waited`` and ``did_not`` are about whether any pipeline waits; ``again`` and ``not_again`` are about whether,
+    after the wait of one pipeline, the next pipeline waits too at the same boundary.
+    """
 
     waited: float = 0.0
     did_not: float = 0.0
@@ -186,7 +190,10 @@ def _conditional_wait(waits: Sequence[float], next_share: float) -> tuple[float,
 
 
 def expect_share(profile: Profile) -> float:
-    """Expected share of epochs with a wait, from the share of time without a free CPU core (1 if unknown)."""
+    """Expected share of epochs with a wait, from the share of time without a free CPU core.
+
+    If the use of the CPU is unknown, no core is assumed to be free at any time.
+    """
     usage, timeline = profile.usage, profile.timeline
     cores = profile.environment.usable_cores or (usage.limits.cores if usage else None) or 1
     sampled = usage.phases.get("steady_steps", {}).get("usable_cpu_share") if usage else None

@@ -283,6 +283,6 @@ def _blend(
 
 
 def _widen(first: Quadratic, second: Quadratic, per_epoch: float) -> Quadratic:
-    """Larger coefficients of two squared half-widths, plus the square of a half-width of ``per_epoch`` per epoch."""
+    """Squared half-width with the larger of each two coefficients, plus ``(per_epoch * n)**2`` for ``n`` epochs."""
     a, b, c = map(max, first, second)
     return a, b, c + per_epoch**2

@@ -38,7 +38,8 @@ MAX_FACTOR = 10.0
 class Disturbance:
     """By which share of its time a training may be ``faster`` or ``slower`` than the disturbed probe.
 
-    ``lost`` is the part of ``faster`` that is certain to be a disturbance. ``evidence`` contains a phrase per cause.
+    ``lost`` is ``faster`` without waits for input, which an undisturbed training may have too. ``evidence`` contains a
+    phrase per cause.
     """
 
     faster: float = 0.0

@@ -231,8 +231,9 @@ class Saves:
     """Time of checkpoints that is added only to the upper bound of the interval.
 
     ``by_batches`` is True if checkpoints are saved every few batches; ``per_epoch`` is their number per epoch, or 0 if
-    unknown. ``longest`` is the seconds of the longest recorded checkpoint, or 0. ``now_and_then`` is the mean number of
-    seconds per epoch if the work at the end of the first epoch recurs after some later epochs.
+    unknown. ``longest`` is the seconds of the longest recorded checkpoint, or 0. ``now_and_then`` is the mean
+    number of seconds per epoch of checkpoints that may be saved every few epochs, which is assumed if callbacks took
+    far longer after the first epoch than after later ones; otherwise 0.
     """
 
     by_batches: bool = False
@@ -445,7 +446,7 @@ def _assume(profile: Profile, readings: Readings, workload: Workload, step: Leve
         finding = Finding(
             "validation-unknown",
             f"{profile.title}: the probe ended validations after one batch and the size of the validation set is "
-            "unknown, so the estimate does not include later validations.",
+            "unknown, so the estimate includes only one batch of the first validation and no other validations.",
             "Pass validation_examples=, or probe with validations=2.",
         )
         return ValidationTimes(Level(compiling, 0.0, compiling, 0.0), NOTHING, (finding,))

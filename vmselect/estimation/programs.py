@@ -203,7 +203,7 @@ def _by_number(run: Sequence[Profile]) -> dict[int, Profile]:
 
 
 def epochs_of(profile: Profile) -> int:
-    """Number of epochs that the program of ``profile`` trains."""
+    """Number of epochs of the one fit that ``profile`` measured, without those before its ``initial_epoch``."""
     setup = profile.setup
     if setup.epochs is None:
         raise ArgumentError(f"{profile.title}: the number of epochs is unknown. Pass epochs= (--epochs).")

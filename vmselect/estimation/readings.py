@@ -111,9 +111,9 @@ def collect(profiles: Sequence[Profile]) -> Readings:
 def group_validations(profile: Profile) -> list[list[Validation]]:
     """Validations grouped by epoch; an epoch may have several, for example on several data sets.
 
-    If the number of validations per epoch is known, each validation is a group of its own. A validation that only the
-    last epoch has, such as a final test, occurs once and is added to the first group. An interrupted last epoch with
-    fewer validations is excluded.
+    If ``setup.validations_per_epoch`` is set, each validation is a group of its own instead. Otherwise, a validation
+    that only the last epoch has, such as a final test, occurs once and is added to the first group. An interrupted last
+    epoch with fewer validations is excluded.
     """
     seen = profile.timeline.validations
     if profile.setup.validations_per_epoch is not None:
@@ -233,9 +233,9 @@ def _epoch_aggregates(profile: Profile, *, partials: bool) -> Block:
 
 
 def _boundaries_in_parts(profile: Profile) -> bool:
-    """Whether all epoch boundaries contain a comparable time before validation.
+    """Whether ``before_validation_seconds`` is known at all epoch boundaries and measures the same work at each.
 
-    This is not so if validation runs every few epochs: the time then includes callbacks in epochs without validation.
+    It does not if validation runs only every few epochs: in epochs without validation, it then includes callbacks.
     """
     known = [boundary.before_validation_seconds is not None for boundary in profile.timeline.boundaries]
     return all(known) and profile.setup.validation_freq == 1

@@ -250,9 +250,9 @@ def _fastest(readings: Readings, step: Level) -> float:
 def _drift(rates: Sequence[float], prior: float, within_run: float, runs: int, confidence: float) -> float:
     """Relative half-width for the difference between the speed during the probe and during a whole training.
 
-    ``rates`` contains the seconds per step of each epoch in all runs; ``runs`` is their number. ``prior`` is the
-    standard deviation of the speed that is assumed before any measurement. ``within_run`` is the drift within a probe,
-    which is also assumed between runs.
+    ``rates`` contains the seconds per step of each epoch in all runs; ``runs`` is the number of runs. ``prior`` is
+    the standard deviation of the speed that is assumed before any measurement. ``within_run`` is the drift within the
+    runs; the speed is assumed to differ as much between runs.
     """
     squares, freedom = DRIFT_BLOCKS * prior**2, DRIFT_BLOCKS
     if len(rates) > 1 and (center := statistics.median(rates)) > 0:

@@ -96,9 +96,9 @@ class ClosedForm:
     def interval(
         self, low_epochs: Any, high_epochs: Any | None = None, *, early_stopping: bool = False
     ) -> tuple[Any, Any]:
-        """Lower bound for ``low_epochs`` epochs and upper bound for ``high_epochs`` epochs (default: as many).
+        """Lower bound for ``low_epochs`` epochs and upper bound for ``high_epochs`` epochs (default: ``low_epochs``).
 
-        With ``early_stopping``, the lower bound is that of the earliest stop, if a callback may stop the training.
+        With ``early_stopping``, if a callback may stop the training, the lower bound is for its earliest possible stop.
         """
         high_epochs = low_epochs if high_epochs is None else high_epochs
         low = self._low(low_epochs)
@@ -215,13 +215,13 @@ class RuntimeModel:
 
     ``terms`` maps each term to (seconds that occur once, seconds per epoch). Validation is separate, because it occurs
     every ``validation_freq`` epochs, the first time after epoch ``validation_from`` (None: after ``validation_freq``
-    epochs), and not after epoch ``validation_until`` (None: until the end). ``low`` and ``high`` are coefficients of
-    quadratics in ``n``: the squared distances from the time to the lower and upper bound of its interval. ``certain``
-    contains seconds (once, per epoch) that the training takes in any case, so the lower bound is never below them:
-    times that occur once, and all steps at the speed of the fastest measured block of steps. ``idle_seconds`` is the
-    mean autotune wait per epoch. ``repetitions`` contains one model per repetition. ``early_stopping`` is None, or two
-    numbers of epochs: the smallest after which a callback may stop the training, and the planned number. The interval
-    for the planned number then starts at the time of the smallest.
+    epochs), the last time no later than after epoch ``validation_until`` (None: until the end). ``low`` and ``high``
+    are coefficients of quadratics in ``n``: the squared distances from the time to the lower and upper bound of its
+    interval. ``certain`` contains seconds (once, per epoch) that the training takes in any case, so the lower bound is
+    never below them: times that occur once, and all steps at the speed of the fastest measured block of steps.
+    ``idle_seconds`` is the mean autotune wait per epoch. ``repetitions`` contains one model per repetition.
+    ``early_stopping`` is None, or two numbers of epochs: the smallest after which a callback may stop the training, and
+    the planned number. The interval for the planned number then starts at the time of the smallest.
     """
 
     title: str

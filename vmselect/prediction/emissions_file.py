@@ -111,11 +111,12 @@ def save_emissions(
     *,
     emissions: Emissions | dict[str, Any] | None = None,
 ) -> Path:
-    """Add a row for each profile with measured power to ``path``, in the format of codecarbon; return the path.
+    """Add a row for each profile to ``path``, in the format of codecarbon; return the path.
 
     ``energy_consumed`` is the energy of the whole machine during the training (or during the probe, if the training was
-    not watched to its end), with the documented share for parts that were not measured. ``emissions`` states how CO2 is
-    computed. A profile without measured power, or in a place whose grid is unknown, raises :class:`ArgumentError`.
+    not watched to its end), times PUE. The energy of parts that were not measured is assumed from that of the measured
+    parts (documented under "How energy is computed"). ``emissions`` states how CO2 is computed. If a profile has no
+    measured power, or is from a place whose grid is unknown, :class:`ArgumentError` is raised and no row is written.
     """
     chosen = maybe(check_dataclass, "emissions", emissions, kind=Emissions) or DEFAULT
     given = [profiles] if isinstance(profiles, Profile) else list_items(profiles)

@@ -97,7 +97,10 @@ class Prediction:
         return np.asarray(self._keep_wait(np.exp(self.posterior.mean[self.column] + draws)) / self.seconds)
 
     def _keep_wait(self, seconds: Floats) -> Floats:
-        """Lengthen predicted ``seconds`` below ``probed_seconds``, so that they include the probe's wait for data."""
+        """Correct those predicted ``seconds`` that are shorter than ``probed_seconds``.
+
+        A faster GPU does not shorten the time that a step of the probe waited for its data, only the rest of the step.
+        """
         waited = self.wait_share * self.probed_seconds + (1 - self.wait_share) * seconds
         return np.where(seconds < self.probed_seconds, waited, seconds)
 
@@ -344,9 +347,10 @@ def choose_machines(
     gpu_memory_gib: float | None = None,
     max_usd_per_hour: float | None = None,
 ) -> list[Machine]:
-    """Machine types with an offer that matches all filters: those with a GPU, or those in ``names`` with or without.
+    """Machine types with an offer that matches all filters.
 
-    An empty ``regions``, and None for any other filter, matches all. ``gpu_memory_gib`` is the minimum memory of a GPU.
+    ``names`` are instance types, with or without a GPU; if it is None, all machine types with a GPU are considered. An
+    empty ``regions``, and None for any other filter, matches all. ``gpu_memory_gib`` is the minimum memory of one GPU.
     """
     offers = types.catalog.offers(
         market=list(markets) if markets is not None else None, region=list(regions) or None,

@@ -33,8 +33,10 @@ TOO_LITTLE_MEMORY = "too_little_gpu_memory"
 TIGHT_MEMORY = "tight-gpu-memory"
 UNKNOWN_MEMORY = Finding(
     "gpu-memory-unknown",
-    "No record contains the peak GPU memory of the training, so machines that were never probed may have too little.",
-    "Probe on a GPU with this version of vmselect, or pass gpu_memory_gib= (--gpu-memory-gib).",
+    "No record contains the peak GPU memory of the training, so it is not known whether the training fits into the GPU "
+    "memory of machines that were never probed.",
+    "Probe on a GPU with this version of vmselect, or pass the memory that a GPU must have at least, in GiB, as "
+    "gpu_memory_gib= (--gpu-memory-gib).",
     "info",
 )
 PEAK_COLUMNS = ("model", "batch_size", "peak_gib", "low_gib", "high_gib", "basis")
@@ -69,7 +71,11 @@ class MemoryCheck:
         self._failed = list(self._runs(p for p in profiles if _ran_out(p)))
 
     def gpu_bytes(self, gpu_model: str, nominal_gib: float | None) -> float | None:
-        """Bytes of memory that a GPU reports: as recorded for its model, else a minimum share of its nominal memory."""
+        """Bytes of memory that a GPU reports; None if unknown.
+
+        If no profile recorded them for this GPU model, they are :data:`REPORTED_SHARE` of the nominal memory: the least
+        that a driver reports.
+        """
         nominal = nominal_memory_gib(gpu_model) if nominal_gib is None else nominal_gib
         reported = self._reported.get(fold_gpu(gpu_model))
         # GPUs of one name are sold in several sizes.

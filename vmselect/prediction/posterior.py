@@ -230,7 +230,11 @@ def _shared_covariance(rows: _Rows, c: Constants) -> Floats:
 
 
 def _own_covariance(rows: _Rows, c: Constants) -> tuple[Floats, Floats]:
-    """Prior covariance of the deviations of single models and works; and that of the unknown time of each work."""
+    """Two prior covariance matrices of the log times.
+
+    The first is that of the deviations of single models and works; the second that of the unknown level of each work,
+    which all its rows share.
+    """
     slopes = (rows.features * np.square(c.model_slopes)) @ rows.features.T
     gpu = rows.same("gpu") * rows.same("precision")
     hosts = c.host**2 + c.short_host**2 * np.outer(rows.shortness, rows.shortness)

@@ -111,7 +111,7 @@ class Scaling:
         return Interval(math.exp(mean), math.exp(mean - down), math.exp(mean + up))
 
     def _slope(self, work: Work, others: Sequence[Work], gpus: int) -> tuple[float, float, float]:
-        """Mean, standard deviation and degrees of freedom of the slope per doubling of ``work``."""
+        """Mean, standard deviation and degrees of freedom of the slope of ``work`` per doubling of the GPU count."""
         c = self.constants
         rows = [(one, slope) for one in (*others, work) if (slope := observed_slope(one, gpus)) is not None]
         whole = c.slope_gpu**2 + c.slope_model**2 + c.slope_work**2
@@ -130,7 +130,10 @@ class Scaling:
         return c.slope + float(weights @ residual), math.sqrt(scale * variance), freedom
 
     def _log_excess(self, work: Work, others: Sequence[Work]) -> tuple[float, float]:
-        """Mean and standard deviation of the log of the excess of ``work``, which was measured on one GPU only."""
+        """Mean and standard deviation of the log of the relative excess of ``work`` on two GPUs.
+
+        Used if ``work`` was measured on one GPU only.
+        """
         c = self.constants
         rows = [one for one in others if one.gpu == work.gpu and len(one.seconds) > 1 and 1 in one.seconds]
         whole = c.excess_gpu**2 + c.excess_model**2 + c.excess_work**2

@@ -58,7 +58,9 @@ def predict(
     chosen = [one for one in given if one.instance_type and (size is None or one.batch_size == size)]
     if not chosen:
         what = "names its instance type" if size is None else f"is of batch size {size} and names its instance type"
-        raise EstimateError(f"No profile {what}. Probe with instance_type=, at the batch size of your training.")
+        raise EstimateError(
+            f"No profile {what}. Probe again at the batch size of your training, and pass instance_type= to the probe."
+        )
     sizes = {one.batch_size for one in chosen}
     if len(sizes) > 1:
         raise ArgumentError(f"The profiles have the batch sizes {list_values(sizes)}. Pass batch_size= to choose one.")

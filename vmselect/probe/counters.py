@@ -437,8 +437,9 @@ RAPL = Path("/sys/class/powercap")
 class RaplReader:
     """Reads the power of the CPU packages and of their memory from the kernel's energy counters (RAPL).
 
-    Values are means since the previous reading. Without permission, and in most virtual machines, there are none: a sum
-    over a part of the packages would be too low. ``sources`` maps ``cpu`` and ``memory`` to ``rapl``, if they are read.
+    Values are means since the previous reading. There are none in most virtual machines, which lack these counters, and
+    without permission to read them. If only some of the packages can be read, there is no value either: their sum would
+    be too low. ``sources`` maps ``cpu`` and ``memory`` to ``rapl``, if they are read.
     """
 
     def __init__(self, root: Path = RAPL) -> None:

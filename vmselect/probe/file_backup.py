@@ -626,7 +626,10 @@ def _find_new_names(folder: str, entries: dict[str, Entry], originals: set[tuple
 
 
 def _separate(entry: Entry, originals: set[tuple[int, int]]) -> None:
-    """If the new path ``entry`` is a hard link to a file that will be restored, replace it by a copy of that file."""
+    """If the new path ``entry`` is a hard link to a file that will be restored, replace it by a copy.
+
+    It is called before the file is restored, so the copy has the content that the script left.
+    """
     now = _stat(entry.path)
     if now is None or not stat.S_ISREG(now.st_mode) or _node(now) not in originals or entry.by == "rename":
         return

@@ -38,7 +38,10 @@ MAX_CLIENTS = 1_000
 
 
 def build_calls(tally: CallTally) -> Calls:
-    """Return the measured calls for a record. First calls with other service times than later ones count as warm-up."""
+    """Return the measured calls for a record.
+
+    Calls count as warm-up until the first one whose service time per item is close to that of later calls.
+    """
     readings = tally.readings()
     # All of the first calls are kept. The random sample of later calls contains no information on the warm-up.
     sampled = (position for position, reading in enumerate(readings) if reading.number != position)
@@ -358,7 +361,8 @@ class CallProbe(_LoadProbe):
         """Call ``function`` with each input, in order; write and return the record.
 
         An array is split into batches of ``batch_size``. Each element of a list or a generator is the input of a call.
-        ``calls`` is the number of calls to make; the inputs are repeated as often as necessary.
+        By default each input is used once. ``calls`` is the number of calls to make instead: an array or a list is
+        repeated as often as necessary; a generator is read only once, so there may be fewer calls.
         """
         if self._machine is None:
             raise ProbeError(

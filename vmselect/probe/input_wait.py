@@ -261,9 +261,10 @@ def length_of_union(spans: Iterable[tuple[float, float]]) -> float:
 
 
 class StepTrace:
-    """Decides which steps of a Keras ``fit`` are traced by TensorFlow's profiler, once per training.
+    """Chooses a few steps of a Keras ``fit`` and traces them with TensorFlow's profiler, at most once per training.
 
-    If the probe ends epochs early, steps after the measured steps are traced; otherwise steps among these.
+    If the probe ends epochs early, the traced steps follow the measured steps. If it does not, or if too few steps
+    follow, some of the measured steps are traced.
     """
 
     def __init__(self, trace: TensorFlowTrace | None = None, *, steps_per_execution: int = 1) -> None:

@@ -209,7 +209,8 @@ class KerasProbe(CallbackProbe, PlainCallback):
 def _time_epoch_ends(callback_list: Any, timer: StepTimer, close_block: Callable[[], None]) -> Callable[[], None]:
     """Make ``timer`` record the total time of ``on_epoch_end`` of all callbacks, which may save the model.
 
-    ``close_block`` is called before. Return a function that undoes the change of ``callback_list``.
+    Before each ``on_epoch_end``, ``close_block`` is called to end the current block of steps, whose time is not part of
+    that total. Return a function that undoes the change of ``callback_list``.
     """
 
     def wrap(call: Callable[..., None]) -> Callable[..., None]:
@@ -258,7 +259,7 @@ def _call_after_training(callback_list: Any, then: Callable[[], None]) -> None:
 
 
 def _redirect_files(callback_list: Any) -> Scratch | None:
-    """Redirect the files of all callbacks to scratch folders until the training ends, while callback methods run.
+    """Until the training ends, redirect the files of all callbacks to scratch folders while a callback method runs.
 
     Between the calls of these methods the original paths are restored: ``fit`` may fail at any time without calling a
     callback, and a notebook keeps all objects of a failed call. Return None if no callback writes files.
@@ -298,19 +299,20 @@ def _call_redirected(
 class IterationProbe(StepProbe, KerasProbe):
     """A callback that measures a few steps and validations of a training, then ends the training.
 
-    It ends two epochs (one if ``validations`` is 0 or 1) after their first step and ``steps`` further steps, and
-    measures their validations. The model has then been trained for a few steps: create a new one for the real training.
+    By default it measures two epochs and their validations. It ends each epoch after its first step and ``steps``
+    further steps; the validation follows. If ``validations`` is 0 or 1, it measures one epoch. The model has then been
+    trained for a few steps: create a new one for the real training.
 
     Args:
         path: file or folder for the profile; in a folder the file is named ``<instance>-<batch>-<time>.json``.
         steps: number of steps to measure in each epoch, after its first step.
-        validations: number of validations to measure: 1 or 2. With 0, each validation is ended after one batch.
+        validations: number of validations to measure, at most 2. With 0, the validation is ended after one batch.
         seconds: wall time after which to end the training, even if fewer steps were measured.
         steady_seconds: least total time of the measured steps of an epoch; more than ``steps`` are measured if these
             take less. Ignored with several workers, which must stop at the same step.
         stop: with False, do not end the training, but record all of it, including its total time.
         batch_size: number of examples per step over all replicas; required only if the data does not define it.
-        validation_steps: number of batches after which to end the second and later validations.
+        validation_steps: number of batches after which to end the second validation; by default it is not ended early.
         instance_type: instance type of this machine; required only if it cannot be detected.
         region: region of this machine; required only if it cannot be detected.
         metrics: additional metrics for the profile: maps names to numbers, or to functions called at the end.

@@ -1,4 +1,4 @@
-"""Runs a probed script in a child process, and restores the files that the script has changed after it has ended.
+"""Runs a probed script in a child process and, when the script has ended, restores the files that it changed.
 
 The child process runs the script. The parent process backs up files before the script changes them, forwards signals,
 and restores the files when the child has ended, however it ended. Two mechanisms can detect changes; the first one that
@@ -155,7 +155,8 @@ class _Parent:
     def fork(self, after_import: Callable[..., None]) -> bool:
         """Start the child process. Return True in the child, False in the parent.
 
-        In the parent, ``started`` is then True if the mechanism works, so that the child runs the script.
+        In the parent, ``started`` is then True if the mechanism works and the child runs the script. If not, the
+        child has been killed, and another mechanism can be tried.
         """
         here, there = socket.socketpair()
         self._mask = signal.pthread_sigmask(signal.SIG_BLOCK, _FORWARDED)

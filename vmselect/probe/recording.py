@@ -254,10 +254,11 @@ class Recording:
         )
 
     def end_step(self, batch: int, covers: int = 1, *, last: bool = False) -> bool:
-        """Record that ``covers`` steps up to step ``batch`` of the epoch have ended. Return whether they end a reading.
+        """Record that ``covers`` steps up to step ``batch`` of the epoch have ended.
 
         If blocks of steps are measured, the steps have only been submitted to the device, and ``last=True`` ends the
-        block. The last step of an epoch and the step before a smaller last batch end a block too.
+        block. The last step of an epoch and the step before a smaller last batch end a block too. Return whether a
+        block has ended; if single steps are measured, return True.
         """
         if self.blocks is None:
             self.timer.end_step(batch, covers)
@@ -489,7 +490,9 @@ def describe_end(
         if stopped and advises
         else ""
     )
-    return f"{ended} after {seen} ({format_seconds(timeline.wall_seconds or 0.0)}){where}{kept}{advice}"
+    unknown = written is not None and stopped and profile.instance_type is None
+    machine = "; the machine type is unknown, so name it (instance_type= or --instance-type)" if unknown else ""
+    return f"{ended} after {seen} ({format_seconds(timeline.wall_seconds or 0.0)}){where}{machine}{kept}{advice}"
 
 
 class Probe:

@@ -64,8 +64,8 @@ class Alarm:
             which is split as by a shell. The command gets the finding as text in the environment variable
             ``VMSELECT_ALARM``. It runs in the background: the training does not wait for it and does not fail if the
             command fails.
-        cpu: threshold from 0 to 1, for the utilization of the CPU cores that the process may use, or of its
-            container's CPU quota if that is lower. Ignored if ``quantity`` is given.
+        cpu: upper threshold from 0 to 1: the alarm is raised above this utilization of the CPU cores that the process
+            may use, or of its container's CPU quota if that is lower. Ignored if ``quantity`` is given.
         seconds: how long the quantity must stay beyond the threshold.
         quantity: name of another sampled quantity, such as ``disk_read_bytes_per_second``. An asterisk stands for any
             text: ``gpu*_memory_used_share`` is the share of used memory of any GPU.
@@ -121,7 +121,7 @@ class Alarm:
             threading.Thread(target=_notify, args=(self.notify, finding), name="vmselect-alarm", daemon=True).start()
 
     def _check_quantity(self, values: Mapping[str, float]) -> tuple[bool, Finding] | None:
-        """Return whether ``quantity`` is beyond its threshold, and a finding about it; None if it was not sampled."""
+        """Return a pair: whether ``quantity`` is beyond its threshold, and a finding. None if it was not sampled."""
         seen = {name: value for name, value in values.items() if fnmatch.fnmatchcase(name, self.quantity or "")}
         if not seen:
             return None
@@ -134,7 +134,7 @@ class Alarm:
         return beyond, Finding("quantity-alarm", message, remedy, "info")
 
     def _check_cpu(self, values: Mapping[str, float], limits: Limits | None) -> tuple[bool, Finding] | None:
-        """Return whether CPU utilization is above its threshold, and a finding about it; None if it was not sampled."""
+        """Return a pair: whether CPU utilization is above its threshold, and a finding. None if it was not sampled."""
         share, who = values.get("usable_cpu_share"), "The CPU has"
         allowed = None if limits is None else limits.container_cores
         if limits is not None and allowed is not None and (limits.cores is None or allowed < limits.cores):
@@ -461,13 +461,13 @@ def check_sample(sample: Any, alarm: Any) -> tuple[float | None, Alarm | None]:
 
 
 def watch_call(frame: FrameType, name: str = "fit") -> Callable[[], bool] | None:
-    """Return a function that checks whether the caller of ``frame`` called ``name`` is still running.
+    """Return a function that checks whether the function ``name``, which called ``frame``, is still running.
 
     Return None if no caller has that name. Keras calls no callback when ``fit`` raises, and a program that keeps the
     exception (a notebook, a hyperparameter search) keeps all objects of ``fit`` alive. The end is then detected by the
-    thread's stack, which contains fewer calls of ``name`` than now. The stack is read from the output of
-    ``faulthandler``, because reading the frames of a running thread from another thread (``sys._current_frames``)
-    crashes Python 3.11.7.
+    thread's stack: it contains fewer calls of ``name`` than when ``watch_call`` was called. The stack is read from the
+    output of ``faulthandler``, because reading the frames of a running thread from another thread
+    (``sys._current_frames``) crashes Python 3.11.7.
     """
     calls = 0
     above: FrameType | None = frame
@@ -556,7 +556,7 @@ class Observation:
         return iter(batches) if self._fetches is None else self._fetches.watch(batches)
 
     def time_fetches(self, owner: Any, first: str, last: str) -> None:
-        """Measure each fetch of a batch from the call of ``owner``'s method ``first`` to the end of its ``last``."""
+        """Measure each batch fetch from the call of ``owner``'s method ``first`` to the end of its method ``last``."""
         if self._fetches is not None:
             self._undo = time_fetches(self._fetches, owner, first, last)
             self._method = "loop" if self._undo is None else "trainer"

@@ -276,9 +276,10 @@ class Trainings:
 
 
 def _note_searches(module: Any) -> None:
-    """Record that a training has begun when the script creates a tuner of keras-tuner.
+    """Make each tuner of keras-tuner, when it is created, record that a training has begun.
 
-    Files that the search writes are then removed, because results of trials that are ended early must not be used.
+    New files that are written after this are removed if the probe ends a training early. So a later search does not
+    use results of trials that were ended early.
     """
     make = module.BaseTuner.__init__
 

@@ -14,15 +14,15 @@ BLOCK_STEPS = 5
 class StepBlocks:
     """Measures the time of blocks of steps. The device is synchronized at the end of each block, and not within it.
 
-    The host submits a step while the device executes earlier steps, so that a step takes as long as the slower of the
-    two. At the beginning of a block the device waits until the first step is submitted; at the end of the block the
-    host waits until the device has finished. A training without the probe has no such waits, so the shorter one of the
-    two is subtracted from the time of the block. With ``overlap=False`` nothing is subtracted: on a CPU with a single
-    core, host and device take turns.
+    The host submits a step while the device executes earlier steps, so that a step takes as long as its submission or
+    its execution, whichever is slower. At the beginning of a block the device waits until the first step is submitted;
+    at the end of the block the host waits until the device has finished. A training without the probe has no such
+    waits, so the shorter of the two waits is subtracted from the time of the block. With ``overlap=False`` nothing is
+    subtracted: on a CPU with a single core, host and device take turns.
 
-    The steps are the training steps of an epoch, or the batches of a validation. ``watched_after`` is given if the
-    whole training is measured: after so many steps, a block lasts until the end of its epoch. At the end of each block,
-    ``drained`` is called with the nanoseconds that the host waited for the device.
+    The steps are the training steps of an epoch, or the batches of a validation. ``watched_after`` is a number of
+    steps, given if the whole training is measured: after this number, a block lasts until the end of its epoch. At the
+    end of each block, ``drained`` is called with the nanoseconds that the host waited for the device.
 
     >>> now = iter([3, 3, 23, 23]).__next__  # a submission takes 3, the execution of a step takes 20
     >>> timer = StepTimer(clock=now, cpu_clock=lambda: 0)
@@ -86,7 +86,10 @@ class StepBlocks:
         return True
 
     def pass_by(self, batch: int, covers: int) -> None:
-        """Record the time until ``covers`` steps were submitted, without synchronizing; then begin a block."""
+        """Record the time from the beginning of ``covers`` steps to their submission, without synchronizing.
+
+        A block begins after these steps.
+        """
         self._timer.end_step(batch, covers)
         self._was_idle = False
 

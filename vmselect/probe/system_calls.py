@@ -39,8 +39,9 @@ _RENAME_EXCHANGE = 2
 class Call(NamedTuple):
     """What a system call does to a file (``event``), and the positions of its arguments.
 
-    ``path`` and ``second`` contain the position of a folder's file descriptor (None for the working folder) and the
-    position of the name in this folder (None if the file descriptor is that of the file itself).
+    ``path`` is a pair of positions: that of a folder's file descriptor (None for the working folder), and that of the
+    name in this folder (None if the file descriptor is that of the file itself). ``second`` is the same pair for the
+    new name in a rename or link.
     """
 
     event: str

@@ -473,8 +473,8 @@ class _Pass:
 class _Validation:
     """Measures a block of code without gradients as a validation, if a model runs in it and ``count`` is True.
 
-    On an asynchronous device the validation begins with the model, because blocks without a model are frequent and
-    synchronization would slow the steps down.
+    On an asynchronous device the time is measured from the first call of a model in the block, not from the beginning
+    of the block: blocks without a model are frequent, and synchronizing at each of them would slow the steps down.
     """
 
     def __init__(self, context: Any, recording: Recording, *, count: bool) -> None:

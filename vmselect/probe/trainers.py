@@ -410,9 +410,9 @@ class HuggingFaceProbe(TrainerProbe):
         self._begin_epoch()
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **known: Any) -> None:
-        """Stop redirecting files while a step runs. Called by the trainer.
+        """Restore the original paths of files until the step ends. Called by the trainer.
 
-        If a batch fails, the trainer calls no callback that could stop the redirection then.
+        If a step fails, the trainer calls no further callback, so the paths could not be restored after the failure.
         """
         self._scratch.put_back()
 

@@ -107,7 +107,10 @@ class Candidates:
 
     @cached_property
     def gpus(self) -> Ints:
-        """Number of GPUs of all nodes of each candidate; 0 if it has none, or is not known to train on all of them."""
+        """Number of GPUs of each candidate, over all its nodes.
+
+        0 if it has none, if the training uses only some of them, or if it is unknown how many the training uses.
+        """
         estimates = self.machine_estimates
         used = np.array([math.nan if one.gpus_used is None else one.gpus_used for one in estimates], dtype=float)
         nodes = np.array([one.nodes for one in estimates], dtype=float)
@@ -228,9 +231,10 @@ def join_offers(
 def _drop_unused_gpus(
     machines: Sequence[MachineEstimate | Service], offers: pd.DataFrame, matched: Sequence[Ints]
 ) -> tuple[list[Ints], list[Excluded]]:
-    """Drop offers with GPUs of machines whose measured program used no GPU; also return machines left without offers.
+    """Return the ``matched`` offers without those of unused GPUs, and exclusions of machines left without offers.
 
-    If an offer does not state its number of GPUs, the number that the probe found is used.
+    If the program used no GPU when it was measured on a machine, offers of this machine with GPUs are dropped. If an
+    offer does not state its number of GPUs, it is taken to have as many as the probe found.
     """
     gpus = offers["gpu_count"].to_numpy(dtype=float)
     kept: list[Ints] = []
@@ -339,7 +343,10 @@ def candidate_findings(candidates: Candidates, candidate: int, settings: Setting
 
 
 def _other_hardware(one: MachineEstimate, offer: Mapping[str, Any]) -> Iterator[Finding]:
-    """Warnings if the probe found more or other hardware than the offer states; a container may show less hardware."""
+    """Warnings if the probe found hardware that the offer does not include: other GPUs, or more GPUs or CPU cores.
+
+    Less hardware than the offer states causes no warning, because a container may see only a part of the machine.
+    """
     contradictions = []
     seen = next((record.environment.gpus for record in one.records if record.environment.gpus), ())
     if seen and offer["gpu_count"] is not None:

@@ -202,7 +202,11 @@ class Settings:
         return bool(self.objective.get(name)) or MEASURES[name].limit_of(self) is not None
 
     def asks_for(self, name: str) -> bool:
-        """Whether the measure ``name`` is computed and shown: energy and CO2 only if one of them is asked for."""
+        """Whether the measure ``name`` is computed and shown.
+
+        Time and cost always are. The optional measures, energy and CO2, are both computed and shown if either of them
+        has a weight or a limit, or if ``emissions`` is set.
+        """
         one = MEASURES[name]
         return not one.optional or self.emissions is not None or any(map(self.needs, OPTIONAL))
 
@@ -305,7 +309,10 @@ def read_measure(name: Any) -> Measure:
 
 
 def read_objective(objective: Objective) -> Mapping[str, float]:
-    """Check an objective; returns weights that sum to 1, of all measures except optional ones without weight."""
+    """Check an objective; returns the weights of the measures, scaled to sum to 1.
+
+    Measures without a weight get the weight 0, except optional ones (energy, CO2), which are left out.
+    """
     if isinstance(objective, str):
         objective = {objective: 1.0}
     if not isinstance(objective, Mapping):

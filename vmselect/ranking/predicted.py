@@ -174,7 +174,11 @@ def _missing(chosen: MachineFilter, types: MachineTypes, wanted: Sequence[Machin
 
 
 def _as_probe(one: MachineEstimate) -> Probe:
-    """Measured step time of a machine estimate. If its batch size was not probed, it is scaled by the batch size."""
+    """Measured step time of a machine estimate.
+
+    If the batch size of the estimate was not probed, the step time at a probed batch size is multiplied by the ratio of
+    the batch sizes.
+    """
     here = [record for record in one.records if record.batch_size == one.batch_size]
     times = [seconds for record in here or one.records if (seconds := step_seconds(record))]
     seconds = sorted(times)[len(times) // 2] if times and _step_seconds(one.runtime)[1] > 0 else None
@@ -282,7 +286,11 @@ def add_scaled(
 def _one_gpu(
     estimates: Sequence[MachineEstimate], measured: Measured, types: MachineTypes, parts: int
 ) -> tuple[list[MachineEstimate], list[Excluded]]:
-    """Estimates of trainings on one GPU, at their batch sizes divided by ``parts``; and the exclusions."""
+    """Those of the ``estimates`` that train on one GPU; and the exclusions.
+
+    If ``parts`` is not 1, they are estimated anew at their batch sizes divided by ``parts``; batch sizes that are not
+    divisible are left out.
+    """
 
     def is_one(one: MachineEstimate) -> bool:
         used = [count_gpus(record, types) for record in one.records]
@@ -387,7 +395,11 @@ def _findings(
     elif machine.gpu_count > 1:
         many = f"{machine.gpu_count:g} x {machine.gpu_model}"
         message = f"{one.title} has {many}, but its time is predicted for one GPU."
-        found.append(Finding(ONE_GPU, message, "Pass gpus= (--gpus) if the training uses all GPUs.", "info"))
+        found.append(
+            Finding(
+                ONE_GPU, message, "If the training uses all these GPUs, pass their number as gpus= (--gpus).", "info"
+            )
+        )
     if prediction.wait_share >= NEGLIGIBLE_WAIT and prediction.seconds < prediction.probed_seconds:
         waits = format_seconds(prediction.wait_share * prediction.probed_seconds)
         message = f"A step on {base.title} waits {waits} for its data, and a faster GPU does not shorten this wait."

@@ -174,9 +174,10 @@ def _group_offers(candidates: Candidates, settings: Settings) -> Ints:
 
 
 def _not_dominated(candidates: Candidates, settings: Settings, first: Ints) -> Bools:
-    """Which candidates ``first`` have no cheaper offer of the same machine estimate with at most as much CO2.
+    """Whether each of the candidates with the indices ``first`` may win against other offers of its machine estimate.
 
-    A dominated offer never wins, so it is not drawn: there may be one per region of each machine estimate.
+    An offer never wins if another one has at most the same price and at most the same CO2 per kilowatt-hour. Such
+    offers are left out of the random draws to save time: there may be one in each region.
     """
     base = _group_offers(candidates, replace(settings, objective={"cost": 1.0}))[first]
     price = candidates.usd_per_hour[first]

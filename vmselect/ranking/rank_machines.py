@@ -284,5 +284,8 @@ def choose_profiles(profiles: Profile | Iterable[Profile], model: str | None, fi
     if not chosen:
         fits = {(one.fit.number, one.fit.name) for one in named if one.fit is not None}
         known = ", ".join(f"{number} ({name})" if name else str(number) for number, name in sorted(fits, key=str))
-        raise ArgumentError(f"No profile is of the fit {show(wanted)}. Choose one of the fits: {known or 'not known'}.")
+        raise ArgumentError(
+            f"No profile is of the training {show(wanted)}, passed as fit. "
+            f"Trainings to choose from, by number (and name): {known or 'none, so omit fit'}."
+        )
     return chosen

@@ -678,8 +678,10 @@ class Ranking:
     def _search_range(self, up_to: int) -> tuple[Ints, Ints]:
         """Indices of the candidates feasible at the deciding epoch count, and the epoch counts to compute one by one.
 
-        If all times and costs are linear in the number of epochs, only 1 is returned. Validation every few epochs and
-        rounded bills make times and costs jump, so that the best candidate may change several times.
+        Changes of the order after the last of these epoch counts are found by bisection. If all times and costs are
+        linear in the number of epochs, bisection finds all changes, and the only epoch count returned is 1. Validation
+        every few epochs and rounded bills make times and costs jump, so that the best candidate may change several
+        times.
         """
         if not self.settings.epochs:
             raise RankingError(

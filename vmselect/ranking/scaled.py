@@ -67,7 +67,10 @@ def size_per_gpu(profile: Profile, types: MachineTypes) -> float:
 
 @dataclass(frozen=True)
 class Scaler:
-    """Turns the prediction for one GPU of a machine into one for all its GPUs; ``gpus`` are the wanted numbers."""
+    """Turns the prediction for one GPU of a machine into one for all its GPUs.
+
+    Only machines whose number of GPUs is in ``gpus`` are predicted.
+    """
 
     gpus: tuple[int, ...]
     records: GpuRecords

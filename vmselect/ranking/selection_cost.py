@@ -65,8 +65,8 @@ def selection_cost(ranking: Ranking) -> SelectionCost:
     """Return what the probes (and the study) of ``ranking`` cost, and what whole trainings on every machine would cost.
 
     Each machine counts at its lowest price in the ranking. A machine that was probed twice counts as two whole
-    trainings. With a study, each pair of instance type and batch size counts as often as the study trained at that
-    batch size.
+    trainings. With a study, there are as many whole trainings of each pair of instance type and batch size as the study
+    has runs at that batch size (at least one).
     """
     prices, studied = _cheapest(ranking), ranking.studied
 

@@ -153,10 +153,10 @@ def _draws(count: int) -> tuple[Any, Any]:
 class ServingRow:
     """A machine at one price under one load. ``latency_seconds`` is the chosen percentile of latency at that load.
 
-    ``usd_per_million_items`` is the cost of the rented instances while they answer a million items at that load; its
-    interval comes from the numbers of instances at the bounds of the capacity. Without a load, it is the cost on
-    machines that are always busy, the latency is the one measured with all clients busy, and ``instances`` is the
-    minimum number.
+    ``usd_per_million_items`` is the cost of the rented instances while they answer a million items at that load. Its
+    lower bound is the cost of the instances needed if the capacity is at its upper bound, and vice versa. Without a
+    load, it is the cost on machines that are always busy, the latency is the measured one, and ``instances`` is the
+    minimum number that the user allows.
     """
 
     rank: int
@@ -246,7 +246,7 @@ class ServingRanking:
         return f"<ServingRanking of {len(self)} rows: {self}>"
 
     def cost_range(self) -> pd.DataFrame:
-        """Hourly cost and throughput of each machine with the minimum and the maximum number of instances."""
+        """Hourly cost and throughput of each machine with the minimum and maximum of the argument ``instances``."""
         fewest, most = self.instances
         machine = ("instance_type", "provider", "region", "market", "batch_size")
         found = {
@@ -415,7 +415,8 @@ def _count_with_bounds(
 ) -> Need | Excluded:
     """Number of instances for the load, and their latency; or an exclusion if no allowed number suffices.
 
-    The bounds of the number are the numbers at the bounds of the capacity.
+    The lower bound is the number of instances needed if the capacity is at its upper bound, and vice versa. No bound is
+    above the maximum allowed number.
     """
     need = _count_instances(service, load, limit, percentile, bounds)
     if isinstance(need, Excluded) or load is None:

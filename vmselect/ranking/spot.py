@@ -84,8 +84,9 @@ class Interruptions:
     def chance_within(self, work: Interval[float], limit: float, *, confidence: float) -> float:
         """Probability that a training with interruptions ends within ``limit`` seconds.
 
-        ``work`` is the time without interruptions, with a normal distribution on either side of its value. The number
-        of interruptions has a Poisson distribution, and the time that they cost a normal one.
+        ``work`` is the time without interruptions. Its distribution below its value and that above it are halves of two
+        normal distributions, whose widths follow from ``work.low`` and ``work.high``. The number of interruptions has a
+        Poisson distribution, and the time that a given number of interruptions costs has a normal one.
         """
         deviations = float(ndtri(0.5 + confidence / 2))
         mean = work.value * self.factor / self.uptime_seconds

@@ -153,7 +153,11 @@ def _join_ranks(ranks: Iterable[int]) -> str:
 
 
 def nothing_feasible(ranking: Ranking) -> str:
-    """Verdict if all candidates are excluded: the reasons, and the shortfall of the nearest candidate or an example."""
+    """Verdict if all candidates are excluded: their number for each reason, and the nearest candidate or an example.
+
+    The nearest candidate is the one that exceeds its limits least; the text states by how much. If no candidate was
+    excluded because of a limit, the text has an excluded candidate with the most frequent reason instead.
+    """
     reasons = ranking.count_reasons()
     if not reasons:
         return "Nothing is feasible: there are no candidates."

@@ -2,8 +2,8 @@
 
 There are two tables, which can be read separately: ``columns`` contains the values that queries and rankings use,
 ``texts`` the contents of the JSON files. The JSON files remain authoritative. A Parquet file is called a part. A row of
-a part is used only while the folder lists the JSON file in the version from which the row was made. The name of a part
-is the digest of its bytes, and its content never changes. A compaction first writes the new part of a partition (kind
+a part is used only if its JSON file still exists and has not changed since the row was made. The name of a part is the
+digest of its bytes, and its content never changes. A compaction first writes the new part of a partition (kind
 and month), and then removes the parts that it replaces. If a compaction is interrupted, repeated, concurrent with
 another, or sees an incomplete listing, rows may exist twice or be missing: readers use one of several equal rows, and
 read JSON files that have no row.
@@ -187,9 +187,10 @@ def read_texts(place: Place, entries: Sequence[Entry] | None = None) -> dict[str
 def read_columns(
     database: Any, folder: Folder | LocalFolder, parts: Mapping[Part, Path], columns: Iterable[str], *, copied: bool
 ) -> list[str]:
-    """Create ``records`` with ``columns`` of all records in ``folder``: a table if ``copied``, otherwise a view.
+    """Create the table ``records`` in ``database`` (a view unless ``copied``), with ``columns`` of all records.
 
-    JSON files without an up-to-date row are read. Returns a message for each file that is not a record.
+    Rows come from the Parquet files ``parts``. JSON files in ``folder`` that have no up-to-date row there are read.
+    Returns a message for each file that is not a record.
     """
     wanted = [*dict.fromkeys(("file", *_PARTITION, *columns))]
     entries = list_records(folder)
@@ -218,7 +219,7 @@ def _without(entries: Sequence[Entry], held: Collection[str]) -> list[Entry]:
 def find_parts(
     folder: Folder | LocalFolder, table: str = "columns", *, layouts: Container[int] = (LAYOUT,)
 ) -> list[Part]:
-    """The Parquet files of ``table`` in the history of ``folder``, of the versions ``layouts``."""
+    """The Parquet files of ``table`` in the history of ``folder`` whose version (see ``LAYOUT``) is in ``layouts``."""
     found = []
     root = f"{SUBFOLDER}/{_FOLDERS[table]}".rstrip("/")
     for kind in filter(_KIND.fullmatch, folder.subfolders(root)):

@@ -185,7 +185,7 @@ class ConvergenceRun(Part):
 
     @property
     def best(self) -> float | None:
-        """The best value of the monitored metric up to the epoch where it converged."""
+        """Best value of the monitored metric until the rule stops the training; of all epochs if it does not."""
         return self.rule.best_of(v for e, v in self.curve.points if e <= self.epochs_to_stabilise)
 
     @property
@@ -197,8 +197,9 @@ class ConvergenceRun(Part):
     def forecast(self, *, confidence: float = 0.9) -> EpochsForecast:
         """Forecast the number of epochs until the metric converges: the epochs run so far plus the patience.
 
-        The lower bound is the earliest epoch at which the rule can stop the training. At confidence 0.9, the upper
-        bound was not exceeded by 80 % of the trainings that were a quarter done, and by 97 % of those half done.
+        The lower bound is the earliest epoch at which the rule can stop the training. On known curves, the upper
+        bound at confidence 0.9 held for about 80 % of the forecasts made after a quarter of the epochs, and for about
+        97 % of those made after half.
         """
         confidence = check_number("confidence", confidence, above=0, most=0.9999)
         rule = self.rule

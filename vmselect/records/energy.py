@@ -48,22 +48,22 @@ class MeasuredEnergy:
 
     @property
     def joules(self) -> float | None:
-        """Energy of all measured parts in joules; None if a part is missing."""
+        """Total energy of ``parts`` in joules; None if ``missing`` is not empty, as the total would be too low."""
         return None if self.missing else math.fsum(part.joules for part in self.parts)
 
     @property
     def watts(self) -> float | None:
-        """Mean power of all measured parts in the main phase; None if a part is missing."""
+        """Total mean power of ``parts`` in the main phase; None if one is not known, or ``missing`` is not empty."""
         return self._sum("gpu", "cpu", "memory")
 
     @property
     def gpu_watts(self) -> float | None:
-        """Mean power of all GPUs in the main phase; None without GPUs, or if a part is missing."""
+        """Total mean power of the GPUs in the main phase; None if there are none, or as for ``watts``."""
         return self._sum("gpu")
 
     @property
     def cpu_watts(self) -> float | None:
-        """Mean power of the CPU, and of the memory if it was read; None if that of the CPU was not."""
+        """Total mean power of CPU and memory (if read) in the main phase; None without the CPU, or as for ``watts``."""
         named = {part.name for part in self.parts}
         return self._sum("cpu", "memory") if "cpu" in named else None
 

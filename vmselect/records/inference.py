@@ -71,7 +71,9 @@ class Calls(Part):
         if len(set(self.buckets)) != len(self.buckets):
             raise ValueError("the histogram contains the same bucket twice")
         if self.label.count("steady") > self.total or self.items < self.total:
-            raise ValueError("there are more steady readings than calls, or fewer items than calls")
+            raise ValueError(
+                "total is smaller than the number of calls labelled steady, or items is smaller than total"
+            )
         return self
 
     @property
@@ -300,8 +302,8 @@ def _find(record: InferenceRecord) -> Iterator[Finding]:
     if setup.rate is None and median and setup.source != "given" and calls.longest_seconds > 10 * median:
         yield Finding(
             "closed-loop",
-            f"The slowest call took {calls.longest_seconds / median:.0f} times the median latency. Each client waits "
-            "for its call before it starts the next (closed loop), so the high percentiles are too low.",
+            f"The slowest call took {calls.longest_seconds / median:.0f} times the median latency. While a client "
+            "waits, it starts no calls that would be slow too (closed loop), so the high percentiles are too low.",
             "Measure with a fixed number of calls per second (rate=).",
             "info",
         )

@@ -91,7 +91,7 @@ class Steps(Part):
     """Step readings (measured durations) in chronological order, as columns. Of long trainings, only a part is stored.
 
     A reading covers several steps if ``steps_per_execution`` is above 1. ``readings``, ``steps`` and ``total_seconds``
-    are exact sums over the whole training, including readings that are not stored, to limit the size of the record.
+    are exact sums over the whole training. They include the readings that are not stored.
     """
 
     epoch: tuple[Count, ...] = Field(default=(), max_length=MAX_STEP_READINGS)
@@ -110,7 +110,7 @@ class Steps(Part):
             raise ValueError("the columns epoch, batch, seconds, covers and label differ in length")
         if self.readings < len(self.seconds) or self.steps < sum(self.covers):
             raise ValueError(
-                "readings or steps is smaller than the number of stored readings or of the steps that they cover"
+                "readings is smaller than the number of stored readings, or steps is smaller than the sum of covers"
             )
         return self
 
@@ -192,11 +192,12 @@ class Validation(Part):
 class Boundary(Part):
     """Time from the last step of ``epoch`` to the first step of the next epoch, without validation.
 
-    ``before_validation_seconds`` is the part before the validation, or before the end of an epoch without validation:
-    frameworks wrap up the epoch there and may compile once. ``epoch_end_seconds`` is the part in which other callbacks
-    ran at the end of the epoch, for example to save a checkpoint. Both are None if not recorded. ``final`` marks the
-    time from the last step to the end of ``fit``. ``truncated`` marks the boundary of an epoch that the probe ended
-    early, which may be shorter than after a complete epoch.
+    ``before_validation_seconds`` is the part from the last step to the start of the validation (in an epoch without
+    validation, to the end of the epoch): frameworks wrap up the epoch there and may compile once.
+    ``epoch_end_seconds`` is the part in which other callbacks ran at the end of the epoch, for example to save a
+    checkpoint. Both are None if not recorded. ``final`` marks the time from the last step to the end of ``fit``.
+    ``truncated`` marks the boundary of an epoch that the probe ended early, which may be shorter than after a complete
+    epoch.
     """
 
     epoch: Count

@@ -40,8 +40,8 @@ def find_warmup(
 ) -> set[int]:
     """Positions of the warm-up steps among step times, which are passed as columns of equal length.
 
-    Only ordinary steps of the first epoch with ordinary steps can be warm-up. Recorded, imported and old profiles all
-    use this function.
+    Steps labelled ``first``, ``opening`` or ``partial`` are not considered. Of the other steps, only those of the first
+    epoch that has any can be warm-up. Recorded, imported and old profiles all use this function.
     """
     ordinary = [position for position, label in enumerate(labels) if label in ("steady", "warmup")]
     head = [position for position in ordinary if epochs[position] == epochs[ordinary[0]]]

@@ -69,8 +69,8 @@ def _dispatch(profile: Profile) -> Iterator[Finding]:
         yield Finding(
             "direct-dispatch",
             f"With a batch-level callback such as the probe, Keras on {environment.backend} starts steps without an "
-            "extra thread. Such short steps may be faster with the probe than without it.",
-            "If your training has no other batch-level callback, measure it with EpochProbe and compare.",
+            "extra thread. Steps as short as these may therefore be faster with the probe than without it.",
+            "If your training has no other batch-level callback, measure it with EpochProbe and use that profile.",
             "info",
         )
 
@@ -79,8 +79,8 @@ def _early_stopping(profile: Profile) -> Iterator[Finding]:
     if profile.setup.early_stopping:
         yield Finding(
             "early-stopping",
-            f"A callback may end the training after {profile.setup.early_stopping} epochs or more, so its number of "
-            "epochs is an upper bound.",
+            f"A callback may end the training after {profile.setup.early_stopping} epochs or more, so the training "
+            "may have fewer epochs than planned.",
             "Find the number of epochs with a convergence study (ConvergenceProbe), and pass epochs= (--epochs).",
             "info",
         )

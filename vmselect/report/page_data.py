@@ -58,7 +58,10 @@ def page_data(ranking: Ranking, *, most: int = MAX_CANDIDATES) -> dict[str, Any]
 
 
 def _choose_candidates(ranking: Ranking, most: int) -> list[int]:
-    """Indices of the candidates on the page: all, or the cheapest and the fastest if there are more than ``most``."""
+    """Indices of the candidates on the page: all, or, if there are more than ``most``, at most ``most``.
+
+    These are the best by each measure (such as cost and time) at each number of epochs.
+    """
     if len(ranking.candidates) <= most:
         return list(range(len(ranking.candidates)))
     kept: set[int] = set()

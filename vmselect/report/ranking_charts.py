@@ -79,7 +79,7 @@ def time_cost_points(ranking: Ranking, *, most: int = MAX_POINTS) -> pd.DataFram
 
 
 def _points(rows: Sequence[tuple[str, Row]], *more: str) -> pd.DataFrame:
-    """DataFrame with the label, rank, hours, USD and basis of each row, and with its fields ``more``."""
+    """DataFrame with the label, rank, hours, USD and basis of each row, and the additional fields named in ``more``."""
     fields = ["rank", "seconds", "seconds_low", "seconds_high", "cost_usd", "cost_low", "cost_high", *more]
     values = [[label, *(getattr(row, field) for field in fields)] for label, row in rows]
     frame = pd.DataFrame(values, columns=["machine", *fields])
@@ -383,10 +383,11 @@ def _color(data: pd.DataFrame, **options: Any) -> Any:
 
 
 def gpus_points(ranking: Ranking) -> pd.DataFrame:
-    """A row per GPU model (``machine``), total number of GPUs and measure.
+    """A row per GPU model (``machine``), total number of GPUs (``gpus``) and ``measure``: time, cost or efficiency.
 
-    ``value`` is the shortest time in hours, the lowest cost in USD, or the efficiency of the fastest row, which is
-    missing without a row with one GPU. ``low`` and ``high`` are the interval of time and cost.
+    ``value`` is the shortest time in hours, the lowest cost in USD, or the efficiency of the fastest row. Efficiency is
+    relative to one GPU of the same model, and NaN if the ranking has no row with one such GPU. ``low`` and ``high`` are
+    the interval of time and cost; for the efficiency, both are ``value``.
     """
     table = ranking.scaling
     if table.empty:

@@ -70,7 +70,9 @@ def coverage_interval(inside: int, count: int, confidence: float = 0.9) -> Inter
 
 
 def machine_family(instance_type: str | None) -> str | None:
-    """The family of an instance type (the same hardware in several sizes). A name without a known family is returned.
+    """The family of an instance type (the same hardware in several sizes).
+
+    A name that does not have the form of a cloud's instance types is returned unchanged.
 
     >>> [machine_family(name) for name in ("g4dn.xlarge", "ml.g4dn.2xlarge", "Standard_NC4as_T4_v3", "n1-standard-8")]
     ['g4dn', 'g4dn', 'NCas_T4_v3', 'n1']

@@ -139,7 +139,10 @@ class Matched(NamedTuple):
 
 
 def read_any(records: Any) -> list[Record]:
-    """``records`` of any kind as a list without copies."""
+    """``records``, a record or an iterable of records of any kind, as a list with only the first record of each ID.
+
+    Raise ArgumentError if an item is not a record.
+    """
     given = [records] if isinstance(records, (Record, str, bytes)) else list_items(records)
     for one in given:
         if not isinstance(one, Record):

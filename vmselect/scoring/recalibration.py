@@ -3,9 +3,10 @@
 The width of an interval is multiplied by a split-conformal factor: the quantile, at the requested confidence, of the
 distances between real times and predictions, in half-widths of the original intervals. There is a factor for each basis
 of predictions (measured, interpolated, extrapolated, predicted). The logarithm of the factor of a basis is shrunk
-towards that of all bases with the weight :data:`POOLED_OUTCOMES`, which is shrunk towards zero with the weight
-:data:`PRIOR_OUTCOMES`. A factor within one standard error of 1 is set to 1, because the outcomes do not contradict the
-intervals. With fewer than :data:`ENOUGH_TO_NARROW` outcomes, an interval is never narrowed.
+towards the logarithm of a common factor of all bases, with the weight :data:`POOLED_OUTCOMES`. The logarithm of the
+common factor is first shrunk towards zero, with the weight :data:`PRIOR_OUTCOMES`. A factor within one standard error
+of 1 is set to 1, because the outcomes do not contradict the intervals. With fewer than :data:`ENOUGH_TO_NARROW`
+outcomes, an interval is never narrowed.
 
 The bias of a machine family and basis is the median of the logarithms of real time / prediction. It is corrected if
 there are at least :data:`ENOUGH_TO_CORRECT` outcomes and it exceeds two standard errors.
@@ -64,7 +65,10 @@ class Bias(NamedTuple):
 
 
 class Scale(NamedTuple):
-    """Factor for the width of the intervals of one basis, number of outcomes, and how many were inside before."""
+    """Factor for the width of the intervals of one basis.
+
+    ``outcomes`` is the number of outcomes, and ``inside`` how many real times were inside their original interval.
+    """
 
     factor: float
     outcomes: int

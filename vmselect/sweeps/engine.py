@@ -71,7 +71,8 @@ class Budget:
     def check(self, state: State, planned: Collection[str]) -> None:
         """Raise an error if the worst-case cost with the trials ``planned`` exceeds the budget.
 
-        In a resumed sweep, where an interruption may have cost money, it is enough that one trial is within the budget.
+        An interruption may have cost money. If trials were started before, an error is therefore raised only if none of
+        the trials ``planned``, taken alone, is within the rest of the budget.
         """
         if state.attempts and any(self.fits(state, [trial]) for trial in planned):
             return
@@ -379,7 +380,11 @@ class Engine:
         return problem
 
     def _seconds(self, attempt: Attempt, status: dict[str, Any], seen: Seen) -> float:
-        """Return the paid seconds of an attempt: until now on a rented machine, else as its supervisor counted."""
+        """Return the paid seconds of an attempt.
+
+        On a rented machine, these are the seconds from its start until now, otherwise those that its supervisor counted
+        (without such a count: from its start until now, at most the time limit).
+        """
         elapsed = max(0.0, self.clock() - attempt.began)
         if seen.state == "gone":  # at an unknown time
             return min(elapsed, self.plan.paid_seconds)

@@ -331,7 +331,10 @@ class State:
 
     @property
     def id(self) -> str:
-        """ID of the sweep: the one that most tokens of attempts contain, as a line of the journal may be damaged."""
+        """ID of the sweep: the most frequent ID in the tokens of its attempts.
+
+        The first line of the journal also contains the ID, but may be damaged. It is used only without attempts.
+        """
         ids = Counter(parts[1] for a in self.all_attempts if len(parts := a.token.split("-")) == 5)
         return ids.most_common(1)[0][0] if ids else str(self.about.get("id", ""))
 

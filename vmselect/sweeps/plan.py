@@ -128,7 +128,7 @@ class Trial:
 
     @property
     def offer(self) -> str:
-        """Text that is equal for trials whose machines have the same price."""
+        """Machine, instance type, region and market as one text; they determine the price of a node."""
         return "|".join(part or "" for part in (self.machine.name, self.instance_type, self.region, self.market))
 
     @property

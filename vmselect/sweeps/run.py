@@ -290,9 +290,9 @@ def _read_history(history: Iterable[Record]) -> list[Profile]:
 def locate(folder: str | os.PathLike[str], plan: Plan | None = None) -> tuple[Path, Url | None]:
     """Return the local folder of a sweep, and the URL of its records if ``folder`` is a URL.
 
-    The journal of a sweep needs file locks, so it is always in a local folder. If ``folder`` is a URL, this is a folder
-    for the URL and the plan in the cache folder of this machine. If ``plan`` is None, the sweep with this URL is
-    returned that was started on this machine; an error is raised if there is none, or more than one.
+    The journal of a sweep needs file locks, so it is always in a local folder. If ``folder`` is a URL, the local folder
+    is in the cache folder of this machine, which has one folder for each combination of URL and plan. If ``plan`` is
+    None, the only sweep with this URL on this machine is returned; an error is raised if there is none, or several.
     """
     place = check_place("folder", folder)
     if not isinstance(place, Url):
@@ -342,8 +342,8 @@ def clean(
     """End all attempts of the sweep in ``folder`` that may still run. Return for each whether its end is proved.
 
     ``accept`` contains the IDs of trials that you have checked yourself: they are recorded as ended even if this cannot
-    be proved, as in ``clean("sweep/", accept=["003"])``. Otherwise no other trial starts on the machine of such a
-    trial, and the trial is not repeated.
+    be proved, as in ``clean("sweep/", accept=["003"])``. A trial whose end is neither proved nor accepted counts as
+    running: it is not repeated, and no other trial starts on its hosts (runner ``ssh``) or CPU cores (``local``).
     """
     where, _ = locate(folder)
     accepted = [check_name("accept", trial) for trial in ([accept] if isinstance(accept, str) else list_items(accept))]
@@ -441,7 +441,10 @@ def opened(
 
 
 def _read_url(text: str | None) -> Url | None:
-    """Return the URL that a journal contains, which has no password; users can pass the complete URL to ``resume``."""
+    """Return the URL ``text`` of a journal; None if the journal has none.
+
+    Journals contain URLs without passwords. If a password is needed, the user passes the complete URL to ``resume``.
+    """
     place = check_place("url", text) if text else None
     return place if isinstance(place, Url) else None
 

@@ -1,9 +1,10 @@
 """Sequential sweeps: decides which trial to run next, which trials to skip, and which tied trials to repeat.
 
 Trials form a group if they do the same work: they differ only in factors that determine where they run. The trials of a
-group are compared by the cost (or the time, if none has a price) of a training of ``epochs`` epochs, or else of one
-epoch of a long training. The times of machines that were not measured yet are predicted. The order follows
-:mod:`vmselect.ranking.next_probe`. A "setting" is one combination of factors, whatever the repetition.
+group are compared by the cost (or the time, if none has a price) of a training of ``epochs`` epochs. If ``epochs`` is
+None, they are compared by the cost or time per epoch of a very long training. The times of machines that were not
+measured yet are predicted. The order follows :mod:`vmselect.ranking.next_probe`. A "setting" is one combination of
+factors, whatever the repetition.
 """
 
 from __future__ import annotations
@@ -124,7 +125,12 @@ class Sequential:
         return [trial for _, trial in ordered], skipped
 
     def to_repeat(self, trials: Iterable[Trial], state: State) -> list[tuple[Trial, str]]:
-        """Return the trials to repeat, each with the reason: the two most probable settings of a group if tied."""
+        """Return the trials to repeat, each with the reason.
+
+        If settings of a group on different machines are tied, two of them are candidates: the best one, and the tied
+        one on another machine with the highest probability of being the best. The candidate with fewer trials is
+        repeated, or both if they have equally many. At most :data:`MAX_ADDED` repetitions of a setting are added.
+        """
         wanted = []
         for work, settings in self._groups(trials).items():
             found = self._compare(work, settings, (), state)
@@ -337,9 +343,11 @@ class Sequential:
         return known[0] if len({(one.gpu_model, one.gpu_count) for one in known}) == 1 else None
 
     def _prior(self, trial: Trial) -> float:
-        """Return the USD per hour and TFLOPS of a trial's machine, by which trials are ordered before any measurement.
+        """Return the USD per hour of a trial's machines divided by their TFLOPS.
 
-        Return infinity if the TFLOPS of its GPU are not published.
+        Trials whose time cannot be predicted yet run in ascending order of this ratio.
+        A trial without a price counts as 1 USD per hour. Return infinity if the TFLOPS are unknown: the machine type is
+        not in the catalog (or differs between clouds), has no GPU, or has a GPU without published TFLOPS.
         """
         sold = self._sold(trial)
         figures = figures_of(sold.gpu_model) if sold and sold.gpu_count > 0 else None

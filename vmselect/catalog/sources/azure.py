@@ -46,7 +46,10 @@ class AzurePrices:
             if not link:
                 return self._client.get(self._base_url, query)
             if (other := destination(link)) != destination(self._base_url):
-                raise RefreshError(f"The Azure response links to another host, {other[1]}. Try again later.")
+                raise RefreshError(
+                    f"Azure's link to the next page of prices leads to another host, {other[1]}, and was not followed. "
+                    "Try again later."
+                )
             return self._client.get(link)
 
         for number, page in enumerate(follow_pages(read_page, link="NextPageLink"), 1):

@@ -160,9 +160,12 @@ def destination(url: str) -> tuple[str, str | None, int | None]:
         parts = urlsplit(str(requests.Request("GET", url).prepare().url))
         port = parts.port or {"https": 443, "http": 80}.get(parts.scheme)
     except (requests.RequestException, ValueError):
-        raise RefreshError("The response of the price API links to an invalid URL. Try again later.") from None
+        raise RefreshError("The price API's link to the next page is not a valid URL. Try again later.") from None
     if "@" in parts.netloc or "\\" in url:
-        raise RefreshError("The response of the price API links to a URL with a user name. Try again later.")
+        raise RefreshError(
+            "The price API's link to the next page contains a user name or a backslash, and was not followed. "
+            "Try again later."
+        )
     return parts.scheme, parts.hostname, port
 
 

@@ -26,7 +26,9 @@ class SkyPilotPrices:
 
     def __init__(self, provider: str, *, base_url: str = BASE_URL, client: JsonClient | None = None) -> None:
         if not PROVIDERS.fullmatch(provider):
-            raise ArgumentError(f"SkyPilot has no provider {provider!r}. Use aws, azure, gcp, lambda, ...")
+            raise ArgumentError(
+                f"SkyPilot has no provider {provider!r}. Use a cloud of SkyPilot's catalog, such as aws or lambda."
+            )
         self.provider = provider
         # With the cloud's own pattern, `--region us-east-1` is requested from AWS only.
         self.region_pattern = open_source(provider).region_pattern if provider in api_sources() else r".+"

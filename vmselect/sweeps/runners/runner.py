@@ -254,9 +254,9 @@ def identifiers_of(handle: Handle) -> list[str]:
 
 
 def end_command(python: str, folder: str | Path, identifiers: Sequence[str]) -> list[str]:
-    """Return the command that ends a trial on its host. The supervisor's source must be its standard input.
+    """Return the command that ends a trial on its host. Its standard input must be the source code of the supervisor.
 
-    The host may have no supervisor any more, or that of an earlier version.
+    The supervisor's file on the host is not used, because it may have been removed or be of an earlier version.
     """
     return [python, "-I", "-", "end", str(folder), *identifiers]
 

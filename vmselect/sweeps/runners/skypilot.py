@@ -86,7 +86,8 @@ class SkyPilotRunner(Runner):
         seconds = job.cap_seconds - DOWN_SECONDS
         if seconds <= 0:
             raise SweepError(
-                f"Terminating a rented machine takes {DOWN_SECONDS / 60:g} minutes. Set 'minutes' to a larger value."
+                f"The time limit of the trial is too short: its last {DOWN_SECONDS / 60:g} minutes are reserved for "
+                "terminating the rented machine. Set 'minutes' in the plan to this plus the time that the trial needs."
             )
         sky = load_sky()
         remote = handle["far"]

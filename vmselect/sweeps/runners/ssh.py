@@ -134,8 +134,8 @@ class SshRunner(ConnectedRunner):
         remote = self._remote(handle["token"])
         if handle.get("far", remote) != remote:  # an edited journal could name any folder
             raise SweepError(
-                f"The journal contains {show(handle['far'])} as the folder of this trial, which the sweep did not "
-                "create. Nothing was copied or removed."
+                f"The journal contains {show(handle['far'])} as the folder of this trial, but the sweep did not create "
+                "this folder, so nothing was copied or removed. Undo any edits of the journal."
             )
         self._contacted.update(handle["hosts"])
         fetch_all(handle["hosts"], remote, into, seconds=seconds)
@@ -210,7 +210,9 @@ def _split(token: str) -> list[str]:
     """Split a token into the trial, the number of the attempt and a random part."""
     parts = token.split("-")[-3:]
     if len(parts) < 3:
-        raise SweepError(f"The journal contains the token {show(token)} of a trial, which the sweep did not create.")
+        raise SweepError(
+            f"The journal contains {show(token)}, which is not a valid token of a trial. Undo any edits of the journal."
+        )
     return parts
 
 

@@ -574,7 +574,11 @@ def _cgroup_mount() -> tuple[Path, Path] | None:
 
 
 def describe_machine() -> dict[str, str]:
-    """Return name and boot ID of this machine, and a text that is equal where control groups have the same folders."""
+    """Return name and boot ID of this machine, and in ``cgroups`` a text about its control groups.
+
+    If this text is equal for two processes, the path of a control group means the same control group in both. It is ""
+    if control groups of version 2 are not mounted.
+    """
     mount = _cgroup_mount()
     view = f"{BOOT} {_target('/proc/self/ns/cgroup')} {mount[0]} {mount[1]}" if mount else ""
     return {"host": os.environ.get("SLURMD_NODENAME") or os.uname().nodename, "boot": BOOT, "cgroups": view}
