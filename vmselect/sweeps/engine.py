@@ -382,8 +382,9 @@ class Engine:
     def _seconds(self, attempt: Attempt, status: dict[str, Any], seen: Seen) -> float:
         """Return the paid seconds of an attempt.
 
-        On a rented machine, these are the seconds from its start until now, otherwise those that its supervisor counted
-        (without such a count: from its start until now, at most the time limit).
+        On a rented machine, the attempt is paid from its start until now. On other machines, the seconds that the
+        supervisor counted are used. Without such a count, the time since the start of the attempt is used, but at most
+        the time limit.
         """
         elapsed = max(0.0, self.clock() - attempt.began)
         if seen.state == "gone":  # at an unknown time
