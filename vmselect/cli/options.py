@@ -141,7 +141,7 @@ class RankingOptions:
         bool,
         price_option(
             "--include-unused-gpus",
-            help="Also rank GPU machines on which the probed training used no GPU.",
+            help="Also rank probed GPU machines whose GPU the training left unused.",
             metavar="",
         ),
     ] = False

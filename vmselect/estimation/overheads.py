@@ -248,7 +248,7 @@ class Saves:
 
 
 def find_unseen_saves(profile: Profile, readings: Readings, *, step: Level, steps_per_epoch: float) -> Saves:
-    """Estimate the checkpoints that the recorded steps and boundaries do not contain."""
+    """Estimate the time of checkpoints that the probe did not see, neither in steps nor at the ends of epochs."""
     if readings.unit == "epoch":  # whole epochs include them
         return Saves()
     setup = profile.setup

@@ -198,7 +198,7 @@ def _agree(program: Sequence[Profile], run: Sequence[Profile], *, across_sizes: 
 
 
 def _by_number(run: Sequence[Profile]) -> dict[int, Profile]:
-    """Map the number of each call of ``fit`` in the program to its profile, the first one if it was probed repeatedly."""
+    """Map the number of each call of ``fit`` in the program to its profile (the first, if there are several)."""
     return {one.fit.number: one for one in reversed(run) if one.fit is not None}
 
 

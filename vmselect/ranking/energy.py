@@ -97,7 +97,7 @@ def _power_of(one: MachineEstimate, fraction: float | None, gpu: str | None, cou
 
 
 def _sold_gpus(machine_estimates: Sequence[MachineEstimate], offers: pd.DataFrame) -> list[tuple[str | None, float]]:
-    """Model and number of the GPUs of each machine estimate, by its first offer; None and 0 if it has none."""
+    """Return the GPU model and GPU count of each machine estimate, by its first offer; None and 0 without a GPU."""
     names = offers["instance_type"]
     codes = names.cat.codes.to_numpy()
     first = np.flatnonzero(np.diff(codes, prepend=-1))

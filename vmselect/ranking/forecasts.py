@@ -31,7 +31,7 @@ class Inputs:
 
 
 def make_forecasts(ranking: Ranking, top: int) -> list[Forecast]:
-    """At most ``top`` forecasts: the best offer of each machine and batch size at the deciding epoch count."""
+    """Return at most ``top`` forecasts, for the best offers. Each machine and batch size has one forecast."""
     top = check_count("top", top)
     column, together = ranking.deciding_column, new_id()
     found: list[Forecast] = []

@@ -113,12 +113,12 @@ class Ranking:
 
     @property
     def deciding_column(self) -> int:
-        """Index of the deciding epoch count in ``settings.epochs``; 0 if the epochs come from a study."""
+        """Index in ``settings.epochs`` of the epoch count that decides the ranking; 0 if a study gives the epochs."""
         return self.settings.epochs.index(self.settings.decide_at) if self.settings.decide_at is not None else 0
 
     @property
     def _columns(self) -> list[int]:
-        """Indices of the epoch counts in ``settings.epochs``, starting with that of the deciding epoch count."""
+        """Indices of the epoch counts in ``settings.epochs``, the one that decides the ranking first."""
         return sorted(range(len(self.assessment.order)), key=lambda column: column != self.deciding_column)
 
     @cached_property
@@ -151,7 +151,7 @@ class Ranking:
 
     @property
     def best(self) -> Row:
-        """Best row at the deciding epoch count. Raises :class:`RankingError` if no candidate is feasible."""
+        """Best row, for the epoch count that decides. Raises :class:`RankingError` if no candidate is feasible."""
         if not self:
             raise RankingError(text.nothing_feasible(self))
         return self.deciding_rows[0]
@@ -160,7 +160,7 @@ class Ranking:
     def likely_best(self) -> tuple[Row, ...]:
         """The smallest set of rows that contains the truly best candidate with the confidence of the settings.
 
-        The rows are those of the deciding epoch count, the most probable first. The recommended row may be missing.
+        The most probable row is first. The recommended row may be missing. Rows of other epoch counts are not included.
         """
         column = self.deciding_column
         order, chance = self.assessment.order[column], self.assessment.chance[:, column]
@@ -186,7 +186,7 @@ class Ranking:
 
     @cached_property
     def scaling(self) -> pd.DataFrame:
-        """The cheapest and the fastest row of each GPU model and total number of GPUs, at the deciding epoch count.
+        """The cheapest and the fastest row of each GPU model and total number of GPUs, at the deciding epochs.
 
         ``speed_up`` and ``efficiency`` are relative to the fastest row with one GPU of that model.
         """
@@ -528,8 +528,8 @@ class Ranking:
     def keep(self, folder: str | os.PathLike[str], *, top: int = _defaults.KEPT) -> list[Place]:
         """Save the predictions of the ranking as forecast records in ``folder``; return the paths of the files.
 
-        Each file contains the best offer of one machine and batch size at the deciding epoch count. At most ``top``
-        files are written, best first. :func:`vmselect.score` compares them with the real trainings.
+        Each file contains the best offer of one machine and batch size, for the epoch count that decides. At most
+        ``top`` files are written, best first. :func:`vmselect.score` compares them with the real trainings.
 
         >>> import tempfile
         >>> import vmselect as vs
@@ -676,7 +676,7 @@ class Ranking:
         return np.where(np.isnan(values), np.inf, values)
 
     def _search_range(self, up_to: int) -> tuple[Ints, Ints]:
-        """Indices of the candidates feasible at the deciding epoch count, and the epoch counts to compute one by one.
+        """Indices of the feasible candidates, and the epoch counts to compute one by one.
 
         Changes of the order after the last of these epoch counts are found by bisection. If all times and costs are
         linear in the number of epochs, bisection finds all changes, and the only epoch count returned is 1. Validation

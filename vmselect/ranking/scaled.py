@@ -149,7 +149,7 @@ def refuse_nodes(name: str, nodes: int) -> Refusal:
 
 
 def scaling_table(ranking: Ranking) -> pd.DataFrame:
-    """The cheapest and the fastest row of each GPU model and total number of GPUs at the deciding epoch count.
+    """The cheapest and the fastest row of each GPU model and total number of GPUs, at the ranking's deciding epochs.
 
     ``speed_up`` and ``efficiency`` are relative to the fastest row with one GPU of the same model.
     """

@@ -77,7 +77,7 @@ def _alternative(ranking: Ranking, order: Sequence[int]) -> str:
 
 
 def as_text(ranking: Ranking, *, shown: int = 10) -> str:
-    """Text with verdict, table of the best rows at the deciding epoch count, excluded candidates and findings."""
+    """Text with verdict, table of the best rows, excluded candidates and findings."""
     if not ranking:
         return verdict(ranking)
     rows = ranking.deciding_rows[:shown]

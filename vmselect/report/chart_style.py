@@ -177,7 +177,7 @@ def records_of(ranking: Ranking, instance_type: str | None) -> list[Profile]:
 
 
 def deciding_rows(ranking: Ranking, *, most: int | None = None) -> list[tuple[str, Row]]:
-    """Labels and rows of the candidates, best first, at the deciding epoch count; at most ``most`` if it is given."""
+    """Labels and rows of the candidates, best first; at most ``most`` if it is given."""
     column = ranking.deciding_column
     order = ranking.assessment.order[column][:most]
     named = labels(ranking.candidates, order)

@@ -161,7 +161,7 @@ class Recalibration:
 
     @cached_property
     def scales(self) -> Mapping[str, Scale]:
-        """Scaling of the intervals for each basis that has outcomes."""
+        """Maps a basis (measured, interpolated, extrapolated, predicted) to the factor for its intervals."""
         every = [one for group in self._deviations.values() for one in group]
         if not every:
             return {}

@@ -467,7 +467,7 @@ class Plan:
         return quotes
 
     def _quote(self, trial: Trial, catalog: Catalog) -> tuple[float, str]:
-        """Return the USD per hour of one node, and the cloud and region of this price, or "" if SkyPilot has none."""
+        """Return the USD per hour of one node, and its cloud and region as text ("" if they are unknown)."""
         machine, name = trial.machine, trial.instance_type
         if machine.usd_per_hour is not None or name is None:
             return machine.usd_per_hour or 0.0, ""
