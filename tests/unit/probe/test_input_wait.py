@@ -246,6 +246,7 @@ def slow_batches(clock):
         yield number
 
 
+@pytest.mark.usefixtures("no_framework")
 @pytest.mark.parametrize("validates", [False, True])
 def test_the_wait_of_a_loop(validates):
     clock = Clock()

@@ -13,11 +13,7 @@ import vmselect as vs
 from vmselect.probe import recording
 from vmselect.probe.timer import StepTimer
 
-
-@pytest.fixture(autouse=True)
-def no_framework(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ignore frameworks that other tests have imported in this process: steps of JAX would be measured in blocks."""
-    monkeypatch.setattr(recording.Recording, "is_asynchronous", False)
+pytestmark = pytest.mark.usefixtures("no_framework")
 
 
 def train(p, *, batches, epochs=9, validate=True, body=lambda batch: None):
