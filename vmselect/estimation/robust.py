@@ -222,7 +222,7 @@ def _are_given(profiles: Sequence[Profile]) -> bool:
 
 
 def _first_iteration(readings: Readings, step: Level, units: float, confidence: float) -> Level:
-    """Seconds of the first step, plus the excess of the warm-up steps over steady steps; or of the first epoch."""
+    """Seconds of the first step plus what warm-up steps take longer than steady steps; of whole epochs, the first."""
     if readings.unit == "epoch":
         # Only what the first epoch takes longer varies from run to run as compilation does.
         longer = predict_once([abs(seconds - step.value) for seconds in readings.first], confidence=confidence)

@@ -285,7 +285,7 @@ class Attempt:
 
     @property
     def open(self) -> bool:
-        """Whether the attempt may still run."""
+        """Whether the attempt is possibly still running, because its end is not recorded."""
         return self.seconds is None
 
     @property
