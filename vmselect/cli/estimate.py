@@ -58,7 +58,9 @@ def estimate(
     ] = None,
     phase: Annotated[
         list[str] | None,
-        typer.Option(help="Part of a training that changes: EPOCHS:PROFILE or EPOCHS:FACTOR; may be repeated."),
+        typer.Option(
+            help="Phase of a training: number of epochs and its profile, or factor of the epoch time, as in 10:a.json or 5:1.5."
+        ),
     ] = None,
     memory: Annotated[
         bool,
