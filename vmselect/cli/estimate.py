@@ -59,7 +59,7 @@ def estimate(
     phase: Annotated[
         list[str] | None,
         typer.Option(
-            help="Phase of a training: number of epochs and its profile, or factor of the epoch time, as in 10:a.json or 5:1.5."
+            help="Phase of a training: its epochs, then its profile or a factor of the epoch time (10:a.json or 5:1.5)."
         ),
     ] = None,
     memory: Annotated[

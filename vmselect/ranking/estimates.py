@@ -346,7 +346,7 @@ class Studied:
         return self.study.metric(batch_size)
 
     def to_dict(self, sizes: Iterable[int], cost: Mapping[str, float]) -> dict[str, Any]:
-        """Stopping rule, least metrics to reach, a row per batch size, and the cost of study and probes, as plain values."""
+        """Plain values: stopping rule, least metrics to reach, a row per batch size, cost of study and probes."""
         return {
             **self.study.rule.model_dump(),
             "model": self.study.model,
