@@ -516,7 +516,7 @@ class IterationProbe(StepProbe, KerasProbe):
             self._blocks = StepBlocks(
                 recording.timer,
                 functools.partial(synchronize_devices, self._model),
-                overlap=recording.overlaps,
+                overlap=recording.has_gpu,
                 watched_after=None if self.stop else self.steps,
                 drained=recording.observation.drained,
             )

@@ -197,7 +197,7 @@ class LoopProbe(Probe):
         with recording.timer.leave_out():
             recording.set_backend(name_loop_backend())
             if recording.is_asynchronous or self._is_asynchronous:
-                overlap = recording.overlaps or recording.backend is None
+                overlap = recording.has_gpu or recording.backend is None
                 watched_after = None if self._stop else self._steps_wanted
                 recording.begin_blocks(self._synchronize, overlap=overlap, watched_after=watched_after)
         recording.note()

@@ -186,11 +186,6 @@ class Recording:
         return self.backend == "jax" or self.has_gpu
 
     @property
-    def overlaps(self) -> bool:
-        """Whether a device can execute a step while the host submits the next one: a GPU, or another CPU core."""
-        return self.has_gpu or (self._environment.usable_cores or 1) > 1
-
-    @property
     def saw_anything(self) -> bool:
         """Whether at least one step or epoch has ended."""
         return bool(self.timer.steps or self.timer.epochs_ended)
@@ -631,5 +626,5 @@ class StepProbe(CallbackProbe):
         if recording.is_asynchronous:
             watched_after = None if self.stop else self.steps
             wait = environment.synchronize_devices
-            recording.begin_blocks(wait, overlap=recording.overlaps, watched_after=watched_after)
+            recording.begin_blocks(wait, overlap=recording.has_gpu, watched_after=watched_after)
         return recording

@@ -18,7 +18,7 @@ class StepBlocks:
     its execution, whichever is slower. At the beginning of a block the device waits until the first step is submitted;
     at the end of the block the host waits until the device has finished. A training without the probe has no such
     waits, so the shorter of the two waits is subtracted from the time of the block. With ``overlap=False`` nothing is
-    subtracted: on a CPU with a single core, host and device take turns.
+    subtracted: on a CPU, submission and execution use the same cores.
 
     The steps are the training steps of an epoch, or the batches of a validation. ``watched_after`` is a number of
     steps, given if the whole training is measured: after this number, a block lasts until the end of its epoch. At the
