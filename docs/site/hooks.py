@@ -3,7 +3,7 @@
 - The navigation is that of ``docs/README.md``.
 - Links to files outside ``docs`` lead to the page made of the file, or to the repository.
 - Every name in the tables of ``reference/api.md`` gets its docstring and arguments on a page of its group.
-- ``playground.md`` gets a report page, made from ``examples/published_times.py``.
+- The home page gets a report page, made from ``examples/published_times.py``.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 HOME = "README.md"
 API = "reference/api.md"
-PLAYGROUND = "playground.md"
 REPORT = "example-report.html"
 INCLUDED = {"pricing/README.md": "reference/shipped-prices.md"}
 """Files outside ``docs`` that are pages of the site."""
@@ -36,7 +35,7 @@ VERSION = '<h2 id="vmselect.__version__"><code>__version__</code></h2>\n\nThe ve
 """It comes from a file that is written when the package is built, so it cannot be read from the source."""
 IFRAME = (
     '[Open the page in a tab of its own](example-report.html){ .md-button target="_blank" }\n\n'
-    '<iframe class="example" src="../example-report.html" title="Report page of the example"></iframe>\n'
+    '<iframe class="example" src="example-report.html" title="Report page of the example"></iframe>\n'
 )
 
 
@@ -75,7 +74,8 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, **_: Any) 
                 markdown = re.sub(rf"^\| `{name}` \|", f"| {link} |", markdown, flags=re.MULTILINE)
     if uri == HOME:
         page.meta["hide"] = ["navigation"]
-    return EXAMPLE.sub(IFRAME, markdown) if uri == PLAYGROUND else markdown
+        markdown = EXAMPLE.sub(IFRAME, markdown)
+    return markdown
 
 
 def read_nav(index: str) -> list[Any]:

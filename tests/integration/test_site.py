@@ -77,7 +77,7 @@ def test_no_page_needs_another_server(pages: dict[str, str]) -> None:
 
 
 def test_the_playground_shows_the_example_report(site: Path, pages: dict[str, str]) -> None:
-    assert 'src="../example-report.html"' in pages["playground/index.html"]
+    assert 'src="example-report.html"' in pages["index.html"]
     assert "p3.2xlarge" in pages["example-report.html"]
 
 
@@ -106,7 +106,7 @@ def test_pages_fit_a_phone_and_ask_no_other_server(address: str, browser: Any) -
 
 
 def test_the_controls_of_the_playground_work(address: str, browser: Any) -> None:
-    browser.get(f"{address}/playground/")
+    browser.get(f"{address}/")
     browser.switch_to.frame(browser.find_element("css selector", "iframe.example"))
     deadline = browser.find_element("css selector", "#deadline")
     before = browser.execute_script("return vmselect.state.view.rows.length")

@@ -87,13 +87,13 @@ def services(folder: Path) -> None:
 
 
 PAGES: dict[str, Callable[[Path], None]] = {
-    "docs/how-to/estimate-other-trainings.md": batch_sizes,
-    "docs/how-to/prepare-a-cloud-account.md": three_machines,
     "docs/how-to/prices.md": three_machines,
     "docs/how-to/rank-with-limits-and-spot.md": three_machines,
     "docs/how-to/serve-and-move-data.md": services,
+    "docs/how-to/sweep-rented-machines.md": three_machines,
+    "docs/how-to/track-and-check-costs.md": three_machines,
     "docs/how-to/which-machines-to-probe.md": one_machine,
-    "docs/reference/scores.md": three_machines,
+    "docs/reference/estimates.md": batch_sizes,
 }
 
 

@@ -418,7 +418,7 @@ class Requirements:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Requirements:
-        """Read a file of requirements (YAML or JSON); see docs/reference/comparison.md."""
+        """Read a file of requirements (YAML or JSON); see docs/how-to/compare-machines.md."""
         where = check_path("path", path)
         text = read_text(where, noun="requirements file", limit=MAX_FILE_BYTES, error=ComparisonError)
         try:

@@ -717,7 +717,7 @@ class Ranking:
         return selection_cost.selection_cost(self)
 
     def chart(self, kind: str = "time-cost", **options: Any) -> Any:
-        """An Altair chart of the ranking; docs/reference/report.md lists the kinds."""
+        """An Altair chart of the ranking; docs/how-to/read-the-report.md lists the kinds."""
         return hook("ranking_chart")(self, kind, **options)
 
     def report(self, path: str | os.PathLike[str]) -> Path:

@@ -20,6 +20,7 @@ from profiles import make_profile
 
 ROOT = Path(__file__).parents[3]
 SKILL = (ROOT / "docs" / "agents" / "SKILL.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "reference" / "agents-and-programs.md").read_text(encoding="utf-8")
 COMMANDS = SKILL.partition("```bash\n")[2].partition("```")[0].splitlines()
 
 
@@ -43,11 +44,11 @@ def test_the_skill_file_has_the_head_that_agents_read() -> None:
 
 
 def test_the_page_of_tools_names_every_tool() -> None:
-    table = (ROOT / "docs/reference/mcp.md").read_text(encoding="utf-8").partition("## Tools")[2].partition("\n## ")[0]
+    table = PAGE.partition("### Tools\n")[2].partition("\n##")[0]
     assert re.findall(r"^\| `(\w+)` \|", table, flags=re.MULTILINE) == list(list_tools())
 
 
 def test_the_page_of_schemas_names_every_schema() -> None:
-    table = (ROOT / "docs/reference/json-schemas.md").read_text(encoding="utf-8").partition("| name |")[2]
+    table = PAGE.partition("| name |")[2]
     cells = re.findall(r"^\| (`[^|]*) \|", table.partition("\n\n")[0], flags=re.MULTILINE)
     assert sorted(re.findall(r"`([a-z-]+)`", " ".join(cells))) == schema_names()
