@@ -80,9 +80,10 @@ def services(folder: Path) -> None:
             instance_type=name, provider="aws", batch_size=32, call_seconds=times, first_seconds=1.5,
             bytes_per_item=1e5, model="resnet",
         ).save(folder / "records" / f"{name}-inference.json")  # fmt: skip
-        vs.TransferRecord.from_times(
+        moved = vs.TransferRecord.from_times(
             instance_type=name, provider="aws", url="s3://data", megabytes=100, upload_seconds=2, download_seconds=1
-        ).save(folder / "records" / f"{name}-transfer.json")
+        )
+        moved.model_copy(update={"cost_usd": 0.009}).save(folder / "records" / f"{name}-transfer.json")
         vs.Profile.load(folder / "profiles" / f"{name}.json").save(folder / "records" / f"{name}.json")
 
 
