@@ -577,10 +577,11 @@ class IterationProbe(StepProbe, KerasProbe):
         return super()._release()
 
     def _plan_trace(self, recording: Recording) -> None:
-        """Decide which steps of this epoch TensorFlow's profiler traces, in order to measure the input wait.
+        """Plan to trace some of the measured steps of this epoch, if no steps after them can be traced.
 
-        Steps of one epoch are traced: the last epoch of the probe, or the first one of a training that is not ended
-        early. They are the steps after the measured steps, or some of the measured steps if no others follow.
+        TensorFlow's profiler traces a few steps of one epoch, which gives the input wait. In an epoch that the probe
+        ends early, these are the steps after the measured ones (see :meth:`_reach`). Measured steps are traced if the
+        training is not ended early, and in the last epoch of the probe if too few steps follow the measured ones.
         """
         last = self._epochs_seen + 1 >= self._epochs_wanted or not recording.fit.can_restart
         if self.stop and (not last or self._trace.room(self._stop_at, self._last_batch)):

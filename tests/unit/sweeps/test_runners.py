@@ -47,6 +47,14 @@ def test_trial_reserves_its_cores_or_hosts_until_it_is_gone(name, tmp_path, monk
     assert runner.has_room(second)
 
 
+def test_hosts_stay_reserved_if_the_journal_has_an_invalid_token(tmp_path) -> None:
+    (trial,) = vs.Plan("python t.py", runner="ssh", factors={"machine": ["a"]}).trials
+    runner = ssh.SshRunner("id", tmp_path)
+    with pytest.raises(vs.errors.SweepError):
+        runner.stop({"token": "edited", "hosts": ["a"]})
+    assert not runner.has_room(trial)
+
+
 def test_trial_without_a_local_port_fails_alone(tmp_path, monkeypatch) -> None:
     def refuse(count: int) -> list[int]:
         raise OSError(24, "Too many open files")

@@ -150,6 +150,7 @@ class SshRunner(ConnectedRunner):
             connection.stop()
         reported = self.reported_end(token)
         self.disconnect(token)
+        self.reserved[token] = list(handle["hosts"])  # until the end is proved, also after a resume
         problems = []
         python = handle["python"] if handle.get("python") in self._pythons else "python3"
         self._contacted.update(handle["hosts"])
@@ -162,8 +163,6 @@ class SshRunner(ConnectedRunner):
                 if not problem.startswith(SILENT):
                     break
             problems += [f"{host}: {problem}"] if problem else []
-        if problems:  # also after a resume
-            self.reserved[token] = list(handle["hosts"])
         self.disconnect(token, gone=not problems)
         return "; ".join(problems)
 
