@@ -8,6 +8,7 @@ import shlex
 import signal
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -19,17 +20,22 @@ from rich.table import Table
 from vmselect import _defaults
 from vmselect.cli.options import CatalogOption, DateOption, OwnPricesOption, open_catalog
 from vmselect.cli.output import Format, FormatOption, emit, flag, frame_rows, print_err, print_out
-from vmselect.errors import ArgumentError, SweepError
+from vmselect.errors import ArgumentError, SweepError, VmselectError
 from vmselect.sweeps.journal import STATUSES
 from vmselect.units import format_seconds, format_usd
 
 if TYPE_CHECKING:
     import pandas as pd
 
+    from vmselect.catalog import Catalog
+    from vmselect.records import Profile
     from vmselect.sweeps import Plan, Proposal, SweepResult
     from vmselect.sweeps.journal import Event, State
 
 app = typer.Typer(help="Run probes on many machines, as a plan lists them, within a budget.", no_args_is_help=True)
+
+EXAMPLE_EPOCHS = 50
+"""Number of epochs in the commands that are suggested after a sweep."""
 
 PlanArgument = Annotated[Path, typer.Argument(help="YAML file with the plan of the sweep.", show_default=False)]
 FolderArgument = Annotated[
@@ -145,6 +151,7 @@ def run(
     _run(
         Plan.load(plan), folder, format, budget_usd=budget_usd, parallel=parallel, yes=yes, catalog=prices,
         stop_when_sure=stop_when_sure, epochs=epochs, history=history, enough_regret=enough_regret,
+        price_options=_list_options(catalog=catalog, date=date, own_prices=own_prices),
     )  # fmt: skip
 
 
@@ -235,7 +242,15 @@ def clean(
         raise typer.Exit(1)
 
 
-def _run(plan: Plan, folder: str, format: Format, *, history: list[str] | None, **options: Any) -> None:  # noqa: A002
+def _run(
+    plan: Plan,
+    folder: str,
+    format: Format,  # noqa: A002
+    *,
+    history: list[str] | None,
+    price_options: Sequence[str] = (),
+    **options: Any,
+) -> None:
     from vmselect.records import load_profiles
     from vmselect.sweeps import sweep
     from vmselect.sweeps.run import locate
@@ -243,16 +258,27 @@ def _run(plan: Plan, folder: str, format: Format, *, history: list[str] | None, 
     where, url = locate(folder, plan)
     if url is not None:
         print_err([f"Records will be copied to {url}. The journal and other files of the sweep are in {where}"])
+    if options["yes"]:  # otherwise the question states it
+        print_err([f"The trials run {plan.location}."])
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # stop the trials as on Ctrl-C
     with contextlib.closing(View(plan, as_json=format is Format.json)) as view:
         result = sweep(
             plan, folder, confirm=lambda proposal: _confirm(proposal, format), listener=view, ask_stop=view.ask_stop,
             history=load_profiles(history) if history else (), **options,
         )  # fmt: skip
-    _finish(result, format)
+    _finish(result, format, options.get("catalog"), price_options)
 
 
-def _finish(result: SweepResult, format: Format) -> None:  # noqa: A002
+def _list_options(**given: object) -> list[str]:
+    """Return the options of the command line, as text, whose values are not None."""
+    return [
+        f"--{name.replace('_', '-')} {shlex.quote(str(value))}" for name, value in given.items() if value is not None
+    ]
+
+
+def _finish(
+    result: SweepResult, format: Format, catalog: Catalog | None, price_options: Sequence[str]  # noqa: A002
+) -> None:
     if format is Format.json:
         summary = {
             "event": "summary", "folder": str(result.folder), "records": len(result.records),
@@ -269,30 +295,60 @@ def _finish(result: SweepResult, format: Format) -> None:  # noqa: A002
     print_err([*result.failed, *result.skipped, *result.unproved])
     print_err(f"{file} could not be copied: {why}" for file, why in result.uncopied.items())
     if format is not Format.json:
-        print_err(_next_commands(result))
+        print_err(_next_commands(result, catalog, price_options))
     incomplete = result.failed or result.unproved or result.not_started or result.uncopied
     if incomplete or not all(one.sure for one in result.skipped):
         raise typer.Exit(1)
 
 
-def _next_commands(result: SweepResult) -> list[str]:
-    """Return lines of text with commands that the user can run on the records of a sweep."""
-    from vmselect.catalog import Catalog
-    from vmselect.errors import CatalogError
+def _next_commands(result: SweepResult, catalog: Catalog | None, price_options: Sequence[str]) -> list[str]:
+    """Return lines of text with commands that the user can run on the records of a sweep.
+
+    The first command is one that gives a result for these records: rank, or estimate if no machine can be ranked, or
+    check if no time can be estimated. ``price_options`` are the options by which the user selected ``catalog``.
+    """
     from vmselect.records import Profile
 
     trainings = [record for record in result.records if isinstance(record, Profile)]
     if not trainings:
         return []
-    folder, catalog, command = shlex.quote(str(result.folder)), Catalog.default(), "estimate"
-    for name in {record.instance_type for record in trainings if record.instance_type}:
-        with contextlib.suppress(CatalogError):
-            catalog.offer(name)
-            command = "rank"
-    lines = [f"Next: vmselect {command} {folder} --epochs 50"]
+    folder = shlex.quote(str(result.folder))
+    command = _choose_command(trainings, folder, catalog, price_options, stand_ins=result.stand_ins)
+    lines = [f"Next: vmselect {command}"]
     if len({record.factors.get("nodes", 1) for record in trainings}) > 1:
-        lines.append(f"To compare several nodes with one: vmselect compare {folder} --scaling --epochs 50")
+        lines.append(f"To compare several nodes with one: vmselect compare {folder} --scaling --epochs {EXAMPLE_EPOCHS}")
     return lines
+
+
+def _choose_command(
+    trainings: Sequence[Profile],
+    folder: str,
+    catalog: Catalog | None,
+    price_options: Sequence[str],
+    *,
+    stand_ins: bool,
+) -> str:
+    """Return the words after "vmselect" of the first command of :func:`_next_commands`.
+
+    A computer that represents machines with GPUs (``stand_ins``) may have none.
+    """
+    from vmselect.estimation import fit_runtime
+    from vmselect.ranking import rank
+
+    several = len({record.batch_size for record in trainings}) > 1
+    options = [f"--epochs {EXAMPLE_EPOCHS}", *price_options, *(["--batch-size all"] if several else [])]
+    for unused in (False, True) if stand_ins else (False,):
+        with contextlib.suppress(VmselectError):
+            if rank(
+                trainings, epochs=EXAMPLE_EPOCHS, catalog=catalog, batch_size="all" if several else None,
+                include_unused_gpus=unused,
+            ):  # fmt: skip
+                return " ".join(["rank", folder, *options, *(["--include-unused-gpus"] if unused else [])])
+    for record in trainings:
+        with contextlib.suppress(VmselectError):
+            fit_runtime(record)
+            return f"estimate {folder} --epochs {EXAMPLE_EPOCHS}"
+    return f"check {folder}"
 
 
 def _confirm(proposal: Proposal, format: Format) -> bool:  # noqa: A002

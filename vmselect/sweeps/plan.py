@@ -273,15 +273,19 @@ class Plan:
         return "as Slurm jobs" if self.runner == "slurm" else "on machines that SkyPilot rents"
 
     def check_stand_ins(self, catalog: Catalog | None = None) -> None:
-        """Raise an error if a trial on this computer has an instance type of ``catalog`` and ``stand_ins`` is False."""
+        """Raise an error if a trial on this computer has a cloud instance type and ``stand_ins`` is False.
+
+        Cloud instance types are those of the default catalog, and those of ``catalog`` that a cloud sells. A machine of
+        any other provider in ``catalog``, such as one in a price file of the user, may be this computer.
+        """
         from vmselect.catalog import Catalog
 
         if self.runner != "local" or self.stand_ins:
             return
-        catalog = Catalog.default() if catalog is None else catalog
+        default = Catalog.default()
         for name in sorted({trial.instance_type for trial in self.trials if trial.instance_type}):
-            with suppress(CatalogError):
-                catalog.offer(name)
+            sellers = _sellers(name, catalog) if catalog is not None else set()
+            if _sellers(name, default) or not sellers.isdisjoint(CLOUDS):
                 raise PlanError(
                     f"{name} is a cloud instance type, but this plan runs on this computer. Set 'runner' to skypilot "
                     "or ssh, or set 'stand_ins' to true to record the times of this computer under that name.",
@@ -487,6 +491,14 @@ class Plan:
             raise PlanError(f"Trial {trial.id} has no price: {unknown}", ("factors", "instance_type")) from None
         known = offer.provider in CLOUDS and (not cloud or cloud in CLOUDS)
         return float(offer.usd_per_hour), f"{offer.provider}/{offer.region}" if known else ""
+
+
+def _sellers(name: str, catalog: Catalog) -> set[str]:
+    """Return the providers that have an offer of the instance type ``name`` in ``catalog``, in any market."""
+    try:
+        return set(catalog.offers(instance_type=name, market=None)["provider"].astype(str))
+    except CatalogError:  # no offer
+        return set()
 
 
 def check_scripts(trials: Iterable[Trial], folder: Path) -> None:

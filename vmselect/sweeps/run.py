@@ -81,6 +81,7 @@ class SweepResult:
     not_started: tuple[Missing, ...] = ()
     url: str | None = None
     uncopied: Mapping[str, str] = field(default_factory=dict)
+    stand_ins: bool = False
 
     def scaling(self, *, epochs: int, confidence: float = 0.9, model: str | None = None) -> Scaling:
         """Return the speed-up by the number of nodes: :func:`vmselect.scaling` of the profiles among the records."""
@@ -100,10 +101,17 @@ class SweepResult:
             f"{len(self.not_started)} trials not started: vmselect sweep resume {shown}" if self.not_started else "",
             f"{len(self.added)} repetitions of tied trials added" if self.added else "",
             f"{len(self.unproved)} trials may still run: vmselect sweep clean {shown}" if self.unproved else "",
-            f"{format_usd(self.spent_usd)} spent of at most {format_usd(self.worst_usd)}",
+            self._spent_text,
             f"skipped trials saved about {format_usd(self.saved_usd)}" if any(one.sure for one in self.skipped) else "",
         ]
         return printable_lines("; ".join(filter(None, parts)))
+
+    @property
+    def _spent_text(self) -> str:
+        spent, worst = format_usd(self.spent_usd), format_usd(self.worst_usd)
+        if self.stand_ins:
+            return f"nothing was rented (at the prices of the instance types: {spent}, at most {worst})"
+        return f"{spent} spent of at most {worst}"
 
 
 def saving(state: State) -> str:
@@ -143,6 +151,7 @@ def make_result(plan: Plan, state: State, worst_usd: float) -> SweepResult:
         findings=skipped_findings(state), not_started=tuple(missing["queued"]), url=state.url,
         uncopied={file.name: state.uncopied.get(file.name, "not copied yet") for file in files
                   if state.url and file.name not in state.copied},
+        stand_ins=plan.stand_ins,
     )  # fmt: skip
 
 

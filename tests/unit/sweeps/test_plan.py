@@ -222,3 +222,16 @@ def test_local_plan_with_types_to_rent_must_be_marked(tmp_path, monkeypatch) -> 
     plain = vs.Plan("python -c pass", factors=factors)
     assert "stand_ins" not in plain.to_dict()  # a sweep of an earlier version can be resumed
     vs.Plan("python -c pass", runner="ssh", factors={"machine": ["g4dn.xlarge"]}).check_stand_ins()
+
+
+def test_own_machine_with_a_price_is_no_type_to_rent() -> None:
+    def sold_by(provider: str, name: str) -> vs.Catalog:
+        offer = {"provider": provider, "instance_type": name, "region": "here", "usd_per_hour": 1.0}
+        return vs.Catalog.embedded().with_offers([{**offer, "market": "on_demand"}])
+
+    plan = vs.Plan("python -c pass", factors={"machine": ["small"]})
+    plan.check_stand_ins(sold_by("desk", "small"))
+    with pytest.raises(PlanError):
+        plan.check_stand_ins(sold_by("aws", "small"))
+    with pytest.raises(PlanError):  # also if the prices of the user do not name it
+        vs.Plan("python -c pass", factors={"machine": ["g4dn.xlarge"]}).check_stand_ins(sold_by("desk", "small"))

@@ -1,0 +1,66 @@
+"""``vmselect sweep``: the command suggested after a sweep gives a result, and the text states what was rented."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+import vmselect as vs
+from vmselect.cli import app
+from vmselect.cli.sweep import _list_options, _next_commands
+from vmselect.sweeps import SweepResult
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "support"))
+
+from profiles import make_profile
+
+DESK = "provider,instance_type,region,market,usd_per_hour\ndesk,small,here,on_demand,0.05\ndesk,big,here,on_demand,0.1\n"
+IDLE = {"framework_gpus": 0, "gpus": ({"name": "Tesla T4"},)}
+
+
+def result_of(folder: Path, records: list[vs.Profile], **given: Any) -> SweepResult:
+    for number, record in enumerate(records):
+        record.save(folder / f"{number}.json")
+    return SweepResult(folder, list(records), (), (), (), 0.01, 0.02, **given)
+
+
+@pytest.mark.parametrize(
+    ("records", "stand_ins", "command"),
+    [
+        ([("small", 64), ("big", 64)], False, "rank"),
+        ([("small", 64), ("big", 64), ("small", 256)], False, "rank"),  # with --batch-size all
+        ([("unheard-of", 64)], False, "estimate"),
+        ([("g4dn.xlarge", 64)], True, "rank"),  # with --include-unused-gpus
+        ([("g4dn.xlarge", 64)], False, "estimate"),
+    ],
+)
+def test_suggested_command_works_as_printed(tmp_path: Path, records: Any, stand_ins: bool, command: str) -> None:
+    path = tmp_path / "my prices.csv"
+    path.write_text(DESK)
+    prices = {"own_prices": path}
+    catalog = vs.Catalog.default().with_offers(vs.Catalog.load(path))
+    profiles = [
+        make_profile(name, batch_size=size, outcome="stopped", environment=IDLE if name == "g4dn.xlarge" else {})
+        for name, size in records
+    ]
+    result = result_of(tmp_path / "my results", profiles, stand_ins=stand_ins)
+    (line,) = _next_commands(result, catalog, _list_options(date=None, **prices))
+    program, *words = shlex.split(line.removeprefix("Next: "))
+    assert (program, words[0]) == ("vmselect", command)
+    ran = CliRunner().invoke(app, words)
+    assert ran.exit_code == 0, ran.stderr
+
+
+def test_records_that_cannot_be_estimated_are_to_be_checked(tmp_path: Path) -> None:
+    result = result_of(tmp_path, [make_profile("small", steps_per_epoch=None)])
+    assert _next_commands(result, None, []) == [f"Next: vmselect check {tmp_path}"]
+
+
+def test_a_stand_in_spends_nothing(tmp_path: Path) -> None:
+    for stand_ins in (False, True):
+        assert ("spent" in str(SweepResult(tmp_path, [], (), (), (), 1.0, 2.0, stand_ins=stand_ins))) is not stand_ins
