@@ -91,7 +91,7 @@ def compare(
       vmselect compare sweep/ --scaling -e 50
     """
     from vmselect import comparison
-    from vmselect.comparison.comparison import group_rows
+    from vmselect.comparison.comparison import group_rows, scenario_rows
     from vmselect.records import load_records
     from vmselect.report import notebook
 
@@ -132,7 +132,8 @@ def compare(
     ]
     frames = [frame[["metric", *frame.columns.drop("metric")]] for frame in frames]
     tests = [f"Test: {one.test}" for one in compared]
-    _print(compared, format, csv=frames, tables=map(group_rows, compared), below=tests)
+    more = [scenario_rows(one) for one in compared]
+    _print(compared, format, csv=frames, tables=map(group_rows, compared), below=tests, more=more)
     _write_page(compared, html)
     if all(one.test.p_value is None for one in compared):
         raise typer.Exit(1)
@@ -165,10 +166,11 @@ def _print(
     csv: Sequence[pd.DataFrame],
     tables: Iterable[list[dict[str, Any]]],
     below: Sequence[str] = (),
+    more: Sequence[list[dict[str, Any]]] = (),
 ) -> None:
     """Print ``parts`` as JSON, the frames ``csv`` as CSV, or the verdict and table of each part; then all findings.
 
-    ``below`` contains a line to print below each table.
+    ``below`` contains a line to print below each table, and ``more`` the rows of a second table of each part.
     """
     if format is Format.json:
         payloads = [part.payload() for part in parts]
@@ -180,6 +182,8 @@ def _print(
             if i < len(parts):
                 print_out(parts[i].verdict)
             emit(rows, list(rows[0]), format=format)
+            for others in filter(None, more[i : i + 1]):
+                emit(others, list(others[0]), format=format)
             print_err(below[i : i + 1])
     print_err(dict.fromkeys(f"{f.severity.capitalize()}: {f}" for part in parts for f in getattr(part, "findings", ())))
 

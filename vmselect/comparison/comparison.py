@@ -509,6 +509,21 @@ def group_rows(comparison: Comparison) -> list[dict[str, Any]]:
     ]
 
 
+def scenario_rows(comparison: Comparison) -> list[dict[str, Any]]:
+    """The table of scenarios as texts: runs, mean, and the difference from the baseline in the same scenario."""
+    return [
+        {
+            "scenario": row["scenario"],
+            "group": row["group"],
+            "runs": row["count"],
+            "mean": format_value(row["mean"], comparison.metric.unit),
+            "difference": "base" if row["group"] == comparison.baseline else format_percent(row),
+        }
+        for row in comparison.scenarios.to_dict("records")
+    ]
+
+
+
 def _describe_lead(comparison: Comparison, best: str, other: str, *, sure: bool) -> str:
     ratio = comparison.ratio(best, other)
     word = "best" if comparison.metric.better else "lowest"

@@ -32,6 +32,9 @@ MAX_LABELS = 2_000_000
 
 MIN_RUNS_FOR_DRIFT = 8
 DRIFT_ALPHA = 0.01
+MAX_CHANCE_OF_ORDER = 0.2
+"""Runs one group after the other are reported if a random order has that form with a lower probability. Two groups of
+three runs are reported, two groups of two runs are not."""
 
 
 @dataclass(frozen=True)
@@ -201,7 +204,8 @@ def find_order(groups: Groups, noun: str) -> list[Finding]:
     sizes = [names.count(name) for name in dict.fromkeys(names)]
     switches = sum(a != b for a, b in itertools.pairwise(names))
     found = []
-    if len(sizes) > 1 and switches == len(sizes) - 1 and math.factorial(len(sizes)) / arrangements(sizes) < 0.05:
+    by_chance = math.factorial(len(sizes)) / arrangements(sizes)
+    if len(sizes) > 1 and switches == len(sizes) - 1 and by_chance < MAX_CHANCE_OF_ORDER:
         message = (
             "All runs of a group were made before those of the next group, so a change of the conditions over time "
             "looks like a difference between the groups."

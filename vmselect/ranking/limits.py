@@ -24,11 +24,12 @@ if TYPE_CHECKING:
     from vmselect.ranking.result import Ranking
 
 WIDENING = (
-    "batch-size-extrapolated", "batch-size-interpolated", "repetitions-disagree", "changing-epochs", "changing-speed",
-    "contention", "unstable-steps", WAITS, "waits-at-the-end", "lone-stall", "long-boundary", "saves-the-best",
-    "saves-now-and-then", "few-steps", "few-readings",
+    "never-probed", "nodes-predicted", "gpus-predicted", "batch-size-extrapolated", "batch-size-interpolated", "disturbed",
+    "only-totals", "repetitions-disagree", "changing-epochs", "changing-speed", "contention", "unstable-steps", WAITS,
+    "waits-at-the-end", "validation-unknown", "validation-assumed", "lone-stall", "long-boundary", "saves-by-batches",
+    "saves-the-best", "saves-now-and-then", "few-steps", "few-readings",
 )  # fmt: skip
-"""Codes of findings whose remedy narrows the interval of a measured time. The first that applies is reported."""
+"""Codes of findings whose remedy narrows the interval of a time. The first that applies is reported."""
 ENOUGH_REPETITIONS = 3
 """Number of repetitions above which further repetitions narrow an interval only a little."""
 

@@ -123,8 +123,8 @@ def _method(parts: Iterable[Part]) -> str:
         if isinstance(part, Comparison):
             facts += [
                 ("Compared", "runs" if part.unit == "runs" else f"{part.unit} of runs, corrected for correlation"),
-                ("Test", f"{part.test.name}; pairs: Mann-Whitney, Holm-corrected; alpha {part.test.alpha:g}"),
-                ("Intervals", f"{part.confidence:.0%} bootstrap intervals of the ratio of means"),
+                ("Test", f"{part.test.name}; pairs: {_pair_test(part)}, Holm-corrected; alpha {part.test.alpha:g}"),
+                ("Intervals", f"{part.confidence:.0%} {_interval_method(part)}"),
             ]
         elif isinstance(part, Effects):
             what = "percentages (log scale)" if part.scale == "log" else "differences (linear scale)"
@@ -140,3 +140,13 @@ def _method(parts: Iterable[Part]) -> str:
     rows = "".join(f'<dt>{escape(name)}</dt><dd dir="auto">{escape(fact)}</dd>' for name, fact in dict.fromkeys(facts))
     body = f'<h2 id="method-title">How this was computed</h2><dl class="facts">{rows}</dl>'
     return f'<section class="section" id="method" aria-labelledby="method-title">{body}</section>'
+
+def _pair_test(part: Comparison) -> str:
+    return "the same test" if part.within else "Mann-Whitney"
+
+
+def _interval_method(part: Comparison) -> str:
+    if part.within:
+        return "Student t intervals of the geometric mean of the ratios in all scenarios"
+    return "bootstrap intervals of the ratio of means"
+

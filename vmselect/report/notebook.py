@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from vmselect.comparison.comparison import format_percent, format_value, group_rows
+from vmselect.comparison.comparison import format_percent, format_value, group_rows, scenario_rows
 from vmselect.comparison.significance import format_p
 from vmselect.ranking.text import remarks
 from vmselect.report.chart_style import deciding_rows
@@ -116,15 +116,16 @@ def scaling_rows(scaling: Scaling) -> list[dict[str, Any]]:
 
 
 def comparison_html(comparison: Comparison, *, pictures: str = "", verdict: bool = True) -> str:
-    """The comparison as HTML: verdict, tables of groups, tested pairs and level shifts, and findings.
+    """The comparison as HTML: verdict, tables of groups, scenarios, tested pairs and level shifts, and findings.
 
     ``pictures`` is HTML to insert between the verdict and the tables. ``verdict=False`` omits the verdict.
     """
     unit = comparison.metric.unit
     headings = {"sd": "SD", "difference": f"Difference from {comparison.baseline}"}
-    groups = [
-        {headings.get(name, name.capitalize()): value for name, value in row.items()} for row in group_rows(comparison)
-    ]
+    groups, scenarios = (
+        [{headings.get(name, name.capitalize()): value for name, value in row.items()} for row in rows]
+        for rows in (group_rows(comparison), scenario_rows(comparison))
+    )
     pairs = [
         {
             "Pair": f"{row['first']} : {row['second']}",
@@ -153,6 +154,7 @@ def comparison_html(comparison: Comparison, *, pictures: str = "", verdict: bool
             _table(groups, "Groups"),
             f'<p dir="auto">{escape(str(comparison.test))}</p>',
             _table(pairs if len(groups) > 2 else [], "Pairs"),
+            _table(scenarios, "Scenarios"),
             _section("Level shifts within runs", _table(shifts, "Level shifts")),
             _findings(comparison.findings),
         ]

@@ -92,3 +92,10 @@ def test_a_page_is_written_beside_what_is_printed(folder: Path, tmp_path: Path) 
         page.unlink()
         assert compare(folder, *more, "--html", page).exit_code == 0
         assert page.read_text(encoding="utf-8") != plain
+
+
+def test_the_table_of_scenarios_follows_that_of_the_groups(folder: Path) -> None:
+    done = compare(folder, "--within", "model")
+    assert done.exit_code == 0, done.stderr
+    assert "scenario" in done.stdout
+    assert "scenario" not in compare(folder).stdout

@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import vmselect as vs
+from vmselect.comparison.comparison import scenario_rows
 from vmselect.errors import ArgumentError
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "support"))
@@ -114,6 +115,7 @@ def records(order: str, *, drift: float = 0.0) -> list[vs.Profile]:
         ("aaaaabbbbb", 0.0, {"not-interleaved"}),
         ("ababababab", 0.0, set()),
         ("ababababab", 0.02, {"drift-over-time"}),
+        ("aaabbb", 0.0, {"not-interleaved"}),
         ("aabb", 0.0, set()),
     ],
 )
@@ -139,3 +141,11 @@ def test_the_chart_has_bars_of_time_and_lines_of_cost() -> None:
     assert time.chart("scenarios").to_dict()["mark"]
     with pytest.raises(vs.errors.ComparisonError):
         vs.compare(rows, by="cloud", metric="usd").chart("scenarios")
+
+
+def test_tables_show_the_percentage_of_every_scenario() -> None:
+    compared = within(table(1.1))
+    shown = [row["difference"] for row in scenario_rows(compared)]
+    assert shown[0::2] == ["base"] * 6
+    assert all(text in compared._repr_html_() for text in shown)
+    assert scenario_rows(vs.compare(table(), by="cloud", metric="seconds")) == []

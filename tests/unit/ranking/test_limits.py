@@ -15,6 +15,7 @@ from tests.support.profiles import make_epoch_profile, make_profile
 from tests.support.rankings import probe, rank, rank_epochs
 from vmselect.intervals import Interval
 from vmselect.ranking import Interruptions
+from vmselect.records.usage import Summary, Usage
 
 HOURS = prices(("slow", 1.0), ("fast", 4.0))
 EPOCHS = [make_epoch_profile("slow", 3600.0), make_epoch_profile("fast", 1800.0)]  # ten epochs: 10 h, $10; 5 h, $20
@@ -131,6 +132,12 @@ def test_the_remedy_is_that_of_the_widest_part_of_the_interval() -> None:
     assert "batch size 64" in remedy(between)
     study = vs.ConvergenceStudy.from_epochs({64: [8, 20, 40]})
     assert "convergence study" in remedy(within([probe(steps=40)], epochs=study))
+    stolen = Summary(count=10, seconds=5.0, mean=0.2, maximum=0.2, p50=0.2, p95=0.2)
+    disturbed = within([probe(steps=40, usage=Usage(interval_seconds=1.0, phases={"steady_steps": {"steal_share": stolen}}))])
+    totals = within([probe(init_seconds=None, first_iteration_seconds=None, iteration_seconds=None, total_seconds=50.0, epochs=5)])
+    unprobed = within([make_profile("g4dn.xlarge", 0.2)], catalog=None, machines=["g5.xlarge"], objective="time")
+    for ranking, code in ((disturbed, "disturbed"), (totals, "only-totals"), (unprobed, "never-probed")):
+        assert next(finding.remedy for finding in ranking.best.findings if finding.code == code) in remedy(ranking)
 
 
 def test_the_cause_of_a_wide_cost_may_be_interruptions() -> None:
