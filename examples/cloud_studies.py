@@ -199,16 +199,17 @@ def print_requirements() -> None:
         )
     listed = vs.Catalog.embedded("2026-08-22")
     printed = number("endpoints", item="SageMaker endpoint ml.g4dn.xlarge", metric="price")
+    sold = listed.offer("ml.g4dn.xlarge")
     print(
         f"erratum: the endpoint ml.g4dn.xlarge is printed at {printed} USD an hour, the price of the EC2 machine "
-        f"({listed.price('g4dn.xlarge')}); SageMaker's is {listed.price('ml.g4dn.xlarge'):.4f}"
+        f"({listed.price('g4dn.xlarge')}); SageMaker's is {sold.usd_per_hour:.4f} (list price of {sold.date})"
     )
     print(
         f"note: a mebibyte is {100 * (2**20 / 1e6 - 1):.1f} % more than 10^6 bytes; which a megabyte is, is not stated"
     )
     one, aws = (number("endpoints", item=item, metric="hourly") for item in ("total x1", "total"))
     print(f"erratum: AWS is the cheaper one only against ten instances; with one, Azure costs {one} against {aws}")
-    print("erratum: the conclusion prints AWS's 0.5364 USD an hour as its cost per day, which is 12.8736")
+    print(f"erratum: the conclusion prints AWS's {aws} USD an hour as its cost per day, which is {24 * aws:.4f}")
 
 
 # -- frameworks: a designed experiment --------------------------------------------------------------------------------

@@ -8,6 +8,9 @@ from pathlib import Path
 
 import pytest
 
+sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
+from errata import find_numbers, list_numbers
+
 SCRIPT = Path(__file__).parents[2] / "examples" / "cloud_studies.py"
 
 
@@ -69,3 +72,7 @@ def test_every_winner_is_the_printed_one(output: str) -> None:
     for line in lines:
         ours, printed = line.rpartition("winner ")[2].rstrip(")").split(" (printed: ")
         assert ours == printed
+
+
+def test_every_number_of_the_errata_is_printed(output: str) -> None:
+    assert not list_numbers("Endpoints", "Frameworks", "X-rays", "Workers") - find_numbers(output)

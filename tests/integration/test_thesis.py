@@ -12,6 +12,9 @@ from types import ModuleType
 import pandas as pd
 import pytest
 
+sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
+from errata import WRONG_VALUES, find_numbers, list_numbers
+
 SCRIPT = Path(__file__).parents[2] / "examples" / "thesis.py"
 
 
@@ -117,3 +120,7 @@ def test_a_tie_splits_the_point_and_the_regret(thesis: ModuleType) -> None:
 def test_the_seed_file_is_the_only_copy_of_its_numbers() -> None:
     with (SCRIPT.parents[1] / "tests/data/malta/malta-rankings.csv").open(encoding="utf-8", newline="") as file:
         assert len(list(csv.DictReader(file))) == 600
+
+
+def test_every_number_of_the_errata_is_printed(output: str) -> None:
+    assert not list_numbers(WRONG_VALUES, "Errors of prediction") - find_numbers(output)
