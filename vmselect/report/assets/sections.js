@@ -13,7 +13,7 @@ const SECTIONS = [
       return (view) => {
         if (!someOf(host, view.rows)) return;
         show(view.rows);
-        note.textContent = scoreNote(view.rows);
+        note.textContent = scoreNote(view.rows, view.settings);
       };
     },
   },
@@ -135,9 +135,11 @@ const SECTIONS = [
 ];
 
 /** Why the score of the first row is not 1.00; an empty text if it is. */
-function scoreNote([first]) {
+function scoreNote([first], { weights }) {
   if (fixed(first.score, 2) === "1.00") return "";
-  return `The first row has the score ${fixed(first.score, 2)}, because no candidate has both the lowest cost and the shortest time.`;
+  const aims = MEASURES.filter(({ name }) => weights[name]).map(({ aim }) => aim);
+  const all = `${aims.length === 2 ? "both " : ""}the ${aims.join(" and the ")}`;
+  return `The first row has the score ${fixed(first.score, 2)}, because no candidate has ${all}.`;
 }
 
 /** Whether there are rows to draw. Hides the section `host` if not. */
