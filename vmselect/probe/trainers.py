@@ -402,6 +402,7 @@ class HuggingFaceProbe(TrainerProbe):
         )
         calls = walk_up(sys._getframe())
         trainer = next((local.get("self") for name, local in calls if name == "_inner_training_loop"), None)
+        recording.early_stopping = _find_earliest_stop(trainer, often)
         recording.observation.time_fetches(trainer, "get_batch_samples", "get_batch_samples")
 
     def on_epoch_begin(self, args: Any, state: Any, control: Any, **known: Any) -> None:
@@ -458,3 +459,17 @@ class HuggingFaceProbe(TrainerProbe):
 
 def _word(strategy: Any) -> str:
     return str(getattr(strategy, "value", strategy))
+
+def _find_earliest_stop(trainer: Any, evaluations_per_epoch: float) -> int | None:
+    """Return the least number of epochs after which a callback can end a training; None if there is no such callback.
+
+    transformers counts the patience in evaluations: the first of them is the best so far.
+    """
+    callbacks = getattr(getattr(trainer, "callback_handler", None), "callbacks", ())
+    waits = [
+        one.early_stopping_patience
+        for one in callbacks
+        if any(kind.__name__ == "EarlyStoppingCallback" for kind in type(one).__mro__)
+    ]
+    return max(1, math.ceil((min(waits) + 1) / evaluations_per_epoch)) if waits else None
+
