@@ -220,9 +220,8 @@ class Measured:
         except EstimateError as impossible:
             self.excluded.append(Excluded.unestimated(one.title, impossible, group[0].title))
             return
-        if disturbed := next((f for f in runtime.findings if f.code == TOO_DISTURBED), None):
-            reason = f"{disturbed.message.removeprefix(f'{runtime.title}: ')} {disturbed.remedy}"
-            self.excluded.append(Excluded(one.title, "too_disturbed", reason))
+        if disturbed := _refuse_disturbed(one.title, runtime):
+            self.excluded.append(disturbed)
             return
         findings = dict.fromkeys([*(f for p in group for f in p.findings), *runtime.findings])
         self.machine_estimates.append(replace(one, runtime=runtime, findings=tuple(findings)))
@@ -266,9 +265,20 @@ class Measured:
             runtime = self._fit(self._records[key], size)
         except EstimateError as impossible:
             return Excluded.unestimated(other.title, impossible)
+        if disturbed := _refuse_disturbed(other.title, runtime):
+            return disturbed
         records = tuple(record for one in known.values() for record in one.records)
         basis = find_basis(records, runtime, size)
         return replace(other, runtime=runtime, basis=basis, records=records, findings=runtime.findings)
+
+
+def _refuse_disturbed(title: str, runtime: RuntimeModel) -> Excluded | None:
+    """Exclusion of a machine whose probe was too disturbed to rank it; None if it was not."""
+    found = next((finding for finding in runtime.findings if finding.code == TOO_DISTURBED), None)
+    if found is None:
+        return None
+    reason = f"{found.message.removeprefix(f'{runtime.title}: ')} {found.remedy}"
+    return Excluded(title, "too_disturbed", reason)
 
 
 def _probe_seconds(profile: Profile) -> float | None:

@@ -189,7 +189,7 @@ def rank(
         findings = (*findings, *studied.study.findings)
     elif settings.batch_sizes is not None:
         machine_estimates, others = measured.at_sizes(settings.batch_sizes, name_others=True)
-        excluded = [*excluded, *others]
+        excluded = list(dict.fromkeys([*excluded, *others]))
     if scale is not None:
         machine_estimates, refused = add_scaled(
             machine_estimates, measured, chosen, catalog, settings, scale=scale, chosen=added, history=history,

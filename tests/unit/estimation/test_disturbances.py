@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import vmselect as vs
+from tests.support.priced import prices
 from tests.support.profiles import make_profile
 from vmselect.records import InputWait, Profile
 from vmselect.records.usage import Limits, Summary, Usage
@@ -82,6 +83,20 @@ def test_an_estimate_beside_busy_programs_says_nothing() -> None:
     ranking = vs.rank(profiles, epochs=20, catalog=catalog)
     assert [row.instance_type for row in ranking.rows] == ["b"]
     assert [one.reason_code for one in ranking.excluded] == ["too_disturbed"]
+
+
+@pytest.mark.parametrize("sizes", [[64, 128], [96], [64, 96, 128]])
+def test_no_batch_size_is_ranked_by_a_probe_that_was_too_disturbed(sizes: list[int]) -> None:
+    loud = make_profile(
+        "a", STEPS, batch_size=128, usage=usage(other_cores=0.74 * 4, usable_cpu_share=1.0),
+        environment={"framework_gpus": 0, "usable_cores": 4},
+    )  # fmt: skip
+    profiles = [make_profile("a", STEPS), loud]
+    ranking = vs.rank(profiles, epochs=20, catalog=prices(("a", 1.0)), batch_size=sizes)
+    assert [row.batch_size for row in ranking.rows] == [size for size in sizes if size == 64]
+    assert {one.reason_code for one in ranking.excluded} <= {"too_disturbed", "other_batch_size"}
+    assert len(ranking.excluded) == len(set(ranking.excluded)) > 0
+
 
 
 @settings(deadline=None)
