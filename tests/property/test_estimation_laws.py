@@ -81,6 +81,18 @@ def test_the_low_end_is_above_zero_and_not_below_the_certain_part(times: dict[st
     assert low >= fastest * units / 2  # type: ignore[operator]
 
 
+@given(given_times(), st.lists(st.tuples(st.integers(1, 50), st.floats(0.01, 10)), min_size=1, max_size=3))
+def test_the_low_end_of_phases_is_not_below_their_certain_part(
+    times: dict[str, object], phases: list[tuple[int, float]]
+) -> None:
+    found = vs.estimate(profile_of(times), phases=phases)
+    epochs_at_measured_speed = sum(count * factor for count, factor in phases)
+    steps = times["steps_per_epoch"] * epochs_at_measured_speed - 1  # type: ignore[operator]
+    assert 0 < found.low <= found.seconds <= found.high
+    assert found.low >= min(times["iteration_seconds"]) * steps / 2  # type: ignore[type-var, operator]
+
+
+
 @given(st.integers(1, 300), st.integers(1, 30), st.integers(1, 50), st.none() | st.integers(1, 300))
 def test_validations_follow_the_schedule(n: int, start: int, every: int, end: int | None) -> None:
     profile = vs.Profile.from_times(steps_per_epoch=10, iteration_seconds=[0.1] * 5, validation_seconds=[1.0, 1.0])

@@ -249,6 +249,7 @@ def _estimate_phases(
     total = {name: base.terms[name][0] for name in ONCE if name in base.terms}
     low = high = 0.0
     least = 1.0  # smallest share of a phase that its low end is
+    certain = min(0.0, base.certain[0])
     findings = list(base.findings)
     for number, (count, what) in enumerate(checked):
         model = fit_phase(what) if isinstance(what, Profile) else base
@@ -256,6 +257,7 @@ def _estimate_phases(
         terms, factor = dict(part.terms), 1.0
         if not isinstance(what, Profile):
             terms, factor = _scale_terms(base, part, what, first=number == 0), max(1.0, what)
+        certain += model.certain[1] * count * (1.0 if isinstance(what, Profile) else what)
         findings += [finding for finding in model.findings if finding not in findings]
         for name, seconds in terms.items():
             if name not in ONCE:
@@ -263,9 +265,10 @@ def _estimate_phases(
         least = min(least, part.low / part.seconds if part.seconds else 1.0)
         low, high = low + (part.seconds - part.low) * factor, high + (part.high - part.seconds) * factor
     seconds = math.fsum(total.values())
+    lowest = max(seconds - low, min(seconds, certain))
     return RuntimeEstimate(
         seconds=seconds,
-        low=seconds - low if low < seconds else least * seconds,
+        low=lowest if lowest > 0 else least * seconds,
         high=seconds + high,
         terms={name: total[name] for name in TERMS if total.get(name)},
         method=base.method,
