@@ -64,7 +64,8 @@ class SweepResult:
     the worst-case cost of the whole sweep. Skipping trials saved about ``saved_usd``, at most ``saved_worst_usd``.
     ``added`` are repetitions of tied trials. ``not_started`` are trials of an interrupted sweep that ``resume`` starts.
     ``findings`` describe the skipped trials; pass them to ``Ranking.with_findings``. If records are copied to ``url``,
-    ``uncopied`` maps the files that could not be copied yet to the reasons.
+    ``uncopied`` maps the files that could not be copied yet to the reasons. With ``stand_ins``, this computer
+    represented cloud instance types, so nothing was rented, and all costs are those that the types would have.
     """
 
     folder: Path
