@@ -92,7 +92,6 @@ def test_the_low_end_of_phases_is_not_below_their_certain_part(
     assert found.low >= min(times["iteration_seconds"]) * steps / 2  # type: ignore[type-var, operator]
 
 
-
 @given(st.integers(1, 300), st.integers(1, 30), st.integers(1, 50), st.none() | st.integers(1, 300))
 def test_validations_follow_the_schedule(n: int, start: int, every: int, end: int | None) -> None:
     profile = vs.Profile.from_times(steps_per_epoch=10, iteration_seconds=[0.1] * 5, validation_seconds=[1.0, 1.0])

@@ -277,7 +277,10 @@ def _list_options(**given: object) -> list[str]:
 
 
 def _finish(
-    result: SweepResult, format: Format, catalog: Catalog | None, price_options: Sequence[str]  # noqa: A002
+    result: SweepResult,
+    format: Format,  # noqa: A002
+    catalog: Catalog | None,
+    price_options: Sequence[str],
 ) -> None:
     if format is Format.json:
         summary = {
@@ -316,7 +319,9 @@ def _next_commands(result: SweepResult, catalog: Catalog | None, price_options: 
     command = _choose_command(trainings, folder, catalog, price_options, stand_ins=result.stand_ins)
     lines = [f"Next: vmselect {command}"]
     if len({record.factors.get("nodes", 1) for record in trainings}) > 1:
-        lines.append(f"To compare several nodes with one: vmselect compare {folder} --scaling --epochs {EXAMPLE_EPOCHS}")
+        lines.append(
+            f"To compare several nodes with one: vmselect compare {folder} --scaling --epochs {EXAMPLE_EPOCHS}"
+        )
     return lines
 
 

@@ -523,7 +523,6 @@ def scenario_rows(comparison: Comparison) -> list[dict[str, Any]]:
     ]
 
 
-
 def _describe_lead(comparison: Comparison, best: str, other: str, *, sure: bool) -> str:
     ratio = comparison.ratio(best, other)
     word = "best" if comparison.metric.better else "lowest"

@@ -460,6 +460,7 @@ class HuggingFaceProbe(TrainerProbe):
 def _word(strategy: Any) -> str:
     return str(getattr(strategy, "value", strategy))
 
+
 def _find_earliest_stop(trainer: Any, evaluations_per_epoch: float) -> int | None:
     """Return the least number of epochs after which a callback can end a training; None if there is no such callback.
 
@@ -472,4 +473,3 @@ def _find_earliest_stop(trainer: Any, evaluations_per_epoch: float) -> int | Non
         if any(kind.__name__ == "EarlyStoppingCallback" for kind in type(one).__mro__)
     ]
     return max(1, math.ceil((min(waits) + 1) / evaluations_per_epoch)) if waits else None
-

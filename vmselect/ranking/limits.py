@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from vmselect.ranking.result import Ranking
 
 WIDENING = (
-    "never-probed", "nodes-predicted", "gpus-predicted", "batch-size-extrapolated", "batch-size-interpolated", "disturbed",
-    "only-totals", "repetitions-disagree", "changing-epochs", "changing-speed", "contention", "unstable-steps", WAITS,
+    "never-probed", "nodes-predicted", "gpus-predicted", "batch-size-extrapolated", "batch-size-interpolated",
+    "disturbed", "only-totals", "changing-epochs", "changing-speed", "contention", "unstable-steps", WAITS,
     "waits-at-the-end", "validation-unknown", "validation-assumed", "lone-stall", "long-boundary", "saves-by-batches",
     "saves-the-best", "saves-now-and-then", "few-steps", "few-readings",
 )  # fmt: skip

@@ -130,8 +130,9 @@ def describe_findings(ranking: Ranking, rows: Sequence[Row]) -> list[str]:
     for finding in warnings_first(about):
         kinds.setdefault(finding.code, []).append(finding)
     lines = []
-    for first, *others in kinds.values():
-        # Findings of one kind mostly differ only in numbers: the first is printed, and the ranks of the others.
+    for kind in kinds.values():
+        # Findings of one kind mostly differ in numbers: that of the best row is printed, and the ranks of the others.
+        first, *others = sorted(kind, key=lambda finding: min(about[finding], default=0))
         ranks = about[first]
         more = {rank for other in others for rank in about[other]}.difference(ranks)
         similar = f"; similar: {_join_ranks(more)}" if more else ""

@@ -141,6 +141,7 @@ def _method(parts: Iterable[Part]) -> str:
     body = f'<h2 id="method-title">How this was computed</h2><dl class="facts">{rows}</dl>'
     return f'<section class="section" id="method" aria-labelledby="method-title">{body}</section>'
 
+
 def _pair_test(part: Comparison) -> str:
     return "the same test" if part.within else "Mann-Whitney"
 
@@ -149,4 +150,3 @@ def _interval_method(part: Comparison) -> str:
     if part.within:
         return "Student t intervals of the geometric mean of the ratios in all scenarios"
     return "bootstrap intervals of the ratio of means"
-

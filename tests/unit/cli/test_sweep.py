@@ -19,7 +19,9 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "support"))
 
 from profiles import make_profile
 
-DESK = "provider,instance_type,region,market,usd_per_hour\ndesk,small,here,on_demand,0.05\ndesk,big,here,on_demand,0.1\n"
+DESK = (
+    "provider,instance_type,region,market,usd_per_hour\ndesk,small,here,on_demand,0.05\ndesk,big,here,on_demand,0.1\n"
+)
 IDLE = {"framework_gpus": 0, "gpus": ({"name": "Tesla T4"},)}
 
 

@@ -98,7 +98,6 @@ def test_no_batch_size_is_ranked_by_a_probe_that_was_too_disturbed(sizes: list[i
     assert len(ranking.excluded) == len(set(ranking.excluded)) > 0
 
 
-
 @settings(deadline=None)
 @given(shares, shares, shares, shares, st.integers(1, 300), st.lists(st.floats(0.01, 10), min_size=1, max_size=30))
 def test_a_disturbance_never_narrows_the_interval(

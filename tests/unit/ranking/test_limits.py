@@ -133,8 +133,12 @@ def test_the_remedy_is_that_of_the_widest_part_of_the_interval() -> None:
     study = vs.ConvergenceStudy.from_epochs({64: [8, 20, 40]})
     assert "convergence study" in remedy(within([probe(steps=40)], epochs=study))
     stolen = Summary(count=10, seconds=5.0, mean=0.2, maximum=0.2, p50=0.2, p95=0.2)
-    disturbed = within([probe(steps=40, usage=Usage(interval_seconds=1.0, phases={"steady_steps": {"steal_share": stolen}}))])
-    totals = within([probe(init_seconds=None, first_iteration_seconds=None, iteration_seconds=None, total_seconds=50.0, epochs=5)])
+    disturbed = within(
+        [probe(steps=40, usage=Usage(interval_seconds=1.0, phases={"steady_steps": {"steal_share": stolen}}))]
+    )
+    totals = within(
+        [probe(init_seconds=None, first_iteration_seconds=None, iteration_seconds=None, total_seconds=50.0, epochs=5)]
+    )
     unprobed = within([make_profile("g4dn.xlarge", 0.2)], catalog=None, machines=["g5.xlarge"], objective="time")
     for ranking, code in ((disturbed, "disturbed"), (totals, "only-totals"), (unprobed, "never-probed")):
         assert next(finding.remedy for finding in ranking.best.findings if finding.code == code) in remedy(ranking)
