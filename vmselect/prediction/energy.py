@@ -22,13 +22,14 @@ from vmselect.prediction.figures import identify_gpu, tdp_watts
 from vmselect.records import Profile
 
 METER_DEVIATION = 0.05
-"""Standard deviation of the log of measured power. NVIDIA states 5 % for its power readings; energy counters of CPUs
-are of the same order."""
+"""Standard deviation of the log of measured power. NVIDIA states 5 % for the power readings of Fermi and Kepler GPUs
+(documentation of NVML) and nothing for later ones; newer GPUs and energy counters of CPUs are assumed to be as good."""
 GPU_SHARE, GPU_SHARE_DEVIATION = 0.60, 0.12
 """Share of the GPUs in the power of a machine, and standard deviation of its log. GPUs have 0.49 of the largest power
-of a DGX A100 (8 x 400 W of 6.5 kW), 0.55 of that of a DGX H100 (8 x 700 W of 10.2 kW) and 0.69 of that of a DGX-1
-(8 x 300 W of 3.5 kW) by their data sheets, and 0.74 of a training on one server (Dodge et al., Measuring the Carbon
-Intensity of AI in Cloud Instances, 2022). The interval at 90 % is 0.49 to 0.73."""
+of a DGX A100 (8 x 400 W of 6.5 kW) and 0.55 of that of a DGX H100 (8 x 700 W of 10.2 kW) by NVIDIA's user guides. In
+a training on one GPU, it used 187 of the 252 W of GPU, CPU and memory (0.74; Dodge et al., Measuring the Carbon
+Intensity of AI in Cloud Instances, 2022, table 1), which is 0.65 of the machine with :data:`REST_SHARE`. The interval
+at 90 % is 0.49 to 0.73."""
 REST_SHARE, REST_DEVIATION = 0.15, 0.08
 """Power of the rest of a machine (power supply, fans, disks, main board) relative to its GPUs, CPU and memory, and
 standard deviation of the log of the sum. Chosen by judgement: power supplies lose 4 to 15 % of their input."""
