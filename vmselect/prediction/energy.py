@@ -36,11 +36,14 @@ standard deviation of the log of the sum. Chosen by judgement: power supplies lo
 IDLE_FRACTION = 0.12
 """Fraction of TDP that a GPU uses while it waits, such as 10 W of a T4 (70 W) or 50 W of an A100 (400 W). Chosen by
 judgement."""
-FRACTION_DEVIATION = 0.34
-"""Standard deviation of the log of the fraction of TDP of one training between two GPUs. Chosen by
-``benchmarks/energy.py`` on one half of Zeus' measurements and reported on the other half."""
+FRACTION_SPREAD, BUSIEST_FRACTION = 0.55, 0.95
+"""Standard deviation of the log of the fraction of TDP of one training on another GPU, divided by the square root of
+the unused fraction (at least 1 - 0.95): a GPU that is busy has little room for another fraction, one that mostly waits
+has much. The first number is that of all tasks of Zeus' measurements, by ``benchmarks/energy.py``, which also reports
+the coverage on tasks that did not choose it."""
 OTHER_BATCH_DEVIATION = 0.15
-"""Standard deviation of the log of power between batch sizes of one training on one GPU; chosen on the same half."""
+"""Standard deviation of the log of power between batch sizes of one training on one GPU: that of the half of
+Zeus' tasks in which it is larger, rounded up."""
 
 
 @dataclass(frozen=True)
@@ -140,5 +143,6 @@ def predict_power(fraction: float | None, gpu: str | None, *, used: float, count
     if not tdp:
         return NO_TDP if gpu else NO_RAPL
     watts = tdp * (fraction * used + IDLE_FRACTION * max(0.0, count - used))
-    deviation = math.hypot(FRACTION_DEVIATION, GPU_SHARE_DEVIATION)
+    spread = FRACTION_SPREAD * math.sqrt(1 - min(fraction, BUSIEST_FRACTION))
+    deviation = math.hypot(spread, GPU_SHARE_DEVIATION)
     return Power(watts / GPU_SHARE, deviation, "predicted", gpu or "")

@@ -119,15 +119,24 @@ def test_the_script_chooses_and_reports(
     for task in range(4):
         for gpu, tdp in (("V100-32GB", 250), ("P100", 250), ("A40", 300)):
             for size in (8, 16):
-                watts = tdp * (0.4 + 0.1 * task) * (1.0632 if gpu == "A40" else 1.0)
+                watts = tdp * (0.3 + 0.1 * task) * (1.0632 if gpu == "A40" else 1.0)
                 rows.append(f"m{task},d,{size},{gpu},{tdp},adam,optimizer=adam;avg_power={watts}")
                 rows.append(f"m{task},d,{size},{gpu},100,adam,optimizer=adam;avg_power=90")
     file = tmp_path / "power.csv"
     file.write_text("\n".join(rows) + "\n", encoding="utf-8")
     assert benchmark.main([str(file)]) == 0
     found = json.loads(capsys.readouterr().out)
-    shipped = found["shipped"]
-    assert (shipped["chosen_on"], shipped["reported_on"]) == (["m1/d", "m3/d"], ["m0/d", "m2/d"])
-    assert shipped["constants"] == {"between_gpus": 0.05, "between_doubled_batch_sizes": 0.0}
-    assert (shipped["errors"]["pairs"], shipped["errors"]["coverage"]) == (2 * 2 * 6, 1.0)
-    assert found["swapped"]["chosen_on"] == shipped["reported_on"]
+    assert [one["tasks"] for one in found["left_out_tasks"]] == [["m0/d"], ["m1/d"], ["m2/d"], ["m3/d"]]
+    assert [one["tasks"] for one in found["left_out_halves"]] == [["m0/d", "m2/d"], ["m1/d", "m3/d"]]
+    assert [one["pairs"] for one in found["left_out_halves"]] == [2 * 2 * 6] * 2
+    assert found["coverage_of_left_out_tasks"] == 1.0
+    assert found["between_doubled_batch_sizes"] == [0.0, 0.0]
+    assert 0.05 < found["spread_of_all_tasks"] < 0.1  # the widths are below 1
+    assert benchmark.main([str(file), "--constant"]) == 0
+    assert json.loads(capsys.readouterr().out)["spread_of_all_tasks"] == 0.05
+
+
+def test_a_busy_gpu_leaves_less_room_for_another_fraction() -> None:
+    found = [predict_power(fraction, "T4", used=1, count=1) for fraction in (0.2, 0.6, 0.95, 1.0)]
+    deviations = [power.deviation for power in found if isinstance(power, Power)]
+    assert deviations[0] > deviations[1] > deviations[2] == deviations[3] > energy.GPU_SHARE_DEVIATION
