@@ -24,6 +24,9 @@ MARGIN = 0.05
 """Relative half-width of the interval at a probed size: libraries choose other algorithms on another kind of GPU."""
 MARGIN_PER_DOUBLING = 0.1
 """Additional half-width of an extrapolated peak per doubling of the size, relative to the part that grows with it."""
+GROWTH_EXPONENT_MARGIN = 0.1
+"""If one size was probed: the part that grows is taken as proportional to the size, and its bounds to powers of the
+size with exponents of 1 minus and 1 plus this number. So the interval widens with the distance from the probed size."""
 HIDDEN_FIXED = 0.25
 """If one size was probed: share of the remaining memory that may not grow with the size, such as workspaces."""
 BYTES_PER_PARAMETER = 16
@@ -113,10 +116,16 @@ class MemoryModel:
 
     def _from_one(self, size: int) -> Interval[float]:
         assert self.fixed is not None
-        ((probed, peak),) = self.peaks
-        value, *ends = (fixed + (peak - fixed) * size / probed for fixed in self.fixed)
+        value = self._grow(self.fixed.value, size, 1.0)
+        exponents = (1 - GROWTH_EXPONENT_MARGIN, 1 + GROWTH_EXPONENT_MARGIN)
+        ends = [self._grow(fixed, size, exponent) for fixed in self.fixed[1:] for exponent in exponents]
         middle = _widen(value, 0.0)
         return Interval(value, min(middle.low, *ends), max(middle.high, (1 + MARGIN) * max(ends)))
+
+    def _grow(self, fixed: float, size: int, exponent: float) -> float:
+        """Return the peak at ``size`` if ``fixed`` bytes do not grow, and the rest with a power of the size."""
+        ((probed, peak),) = self.peaks
+        return float(fixed + (peak - fixed) * (size / probed) ** exponent)
 
 
 def _slope(first: tuple[int, float], last: tuple[int, float]) -> float:

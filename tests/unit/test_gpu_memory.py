@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.benchmarks.gpu_memory import score
+from tests.benchmarks.gpu_memory import choose_margin, score
 from tests.support.profiles import make_gpu_profile
-from vmselect.gpu_memory import GIB, MemoryModel, examples_per_gpu, fit_memory
+from vmselect.gpu_memory import GIB, GROWTH_EXPONENT_MARGIN, MemoryModel, examples_per_gpu, fit_memory
 from vmselect.records import Profile
 
 
@@ -36,9 +36,10 @@ def test_one_size_keeps_weights_gradients_and_optimizer() -> None:
     assert gib(model, 64) == pytest.approx(5.0)
     assert gib(model, 16) == pytest.approx(2.0)
     assert model is not None
-    # A quarter of the 2 GiB may be fixed too: a smaller batch then needs more, and a larger one less.
-    assert model.peak(16).high / GIB == pytest.approx(1.05 * (1.5 + 1.5 / 2))
-    assert model.peak(64).low / GIB == pytest.approx(1.5 + 2 * 1.5)
+    # A quarter of the 2 GiB may be fixed, and the rest may grow less: a smaller batch then needs more, a larger less.
+    slow = 2 ** (1 - GROWTH_EXPONENT_MARGIN)
+    assert model.peak(16).high / GIB == pytest.approx(1.05 * (1.5 + 1.5 / slow))
+    assert model.peak(64).low / GIB == pytest.approx(1.5 + 1.5 * slow)
     assert model.usable_bytes(16 * GIB) == 12 * GIB
 
 
@@ -47,12 +48,22 @@ def test_gradients_that_are_not_kept() -> None:
     kept = fit_memory([make_gpu_profile(32, 5.0, environment={"gpu_memory": recorded})])
     assert gib(kept, 64) == pytest.approx(6.0)
     assert kept is not None
-    assert kept.peak(64).high / GIB == pytest.approx(1.05 * 7.0)
+    assert kept.peak(64).high / GIB == pytest.approx(1.05 * (3 + 2 * 2 ** (1 + GROWTH_EXPONENT_MARGIN)))
     freed = fit_memory([make_gpu_profile(32, 3.5, environment={"gpu_memory": recorded})])
     assert gib(freed, 64) == pytest.approx(4.0)
     assert freed is not None
     assert freed.peak(64).low == 3.5 * GIB  # perhaps nothing grows
     assert fit_memory([make_gpu_profile(32, 2.5, environment={"gpu_memory": recorded})]).fixed is None  # type: ignore[union-attr]
+
+
+def test_intervals_from_one_size_widen_with_the_distance() -> None:
+    recorded = {"source": "jax", "weights_bytes": GIB // 4, "gradients_bytes": GIB // 4, "optimizer_bytes": GIB // 2}
+    model = fit_memory([make_gpu_profile(32, 3.0, environment={"gpu_memory": recorded})])
+    assert model is not None
+    for sizes in ((32, 64, 128, 256, 512), (32, 16, 8, 4)):
+        widths = [peak.high / peak.low for peak in map(model.peak, sizes)]
+        assert widths == sorted(widths)
+        assert widths[-1] > 1.5 * widths[0]
 
 
 def test_an_unknown_optimizer_widens_the_interval() -> None:
@@ -145,3 +156,10 @@ def test_the_benchmark_scores_sizes_that_were_not_probed() -> None:
         rows = score((7.4, 5.9), planned, probed)
         assert [size for size, _, _ in rows] == [size for size in planned if size not in probed]
         assert all(abs(error) < 0.02 and inside for _, error, inside in rows)
+
+
+def test_the_benchmark_chooses_the_smallest_sufficient_margin() -> None:
+    linear = {8: 20.0, 32: 50.0, 128: 170.0}  # 10, and 1.25 per example
+    slow = {8: 20.0, 32: 30.0, 128: 50.0}  # doubles with every quadrupled size
+    assert choose_margin([((10.0, 8.0), linear)]) == 0.0
+    assert 0.3 <= choose_margin([((10.0, 8.0), slow)]) <= 0.5
