@@ -133,6 +133,11 @@ def find_causes(profile: Profile) -> tuple[Diagnosis, ...]:
     return tuple(cause for cause in diagnose(profile) if cause.code != "compute-bound")
 
 
+def find_host_limits(profile: Profile) -> tuple[Diagnosis, ...]:
+    """The diagnoses that the CPU or the input limits the steps: ``input-bound`` and ``cpu-saturated``."""
+    return (*_find_input_bound(profile), *_find_cpu_saturation(profile, None))
+
+
 def _find_input_bound(profile: Profile) -> Causes:
     share = _input_share(profile)
     if share is None or share < INPUT_BOUND:

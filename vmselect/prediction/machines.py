@@ -15,8 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from vmselect.catalog import Catalog
-from vmselect.diagnosis import diagnose
-from vmselect.diagnosis.causes import NEGLIGIBLE_WAIT
+from vmselect.diagnosis.causes import NEGLIGIBLE_WAIT, find_host_limits
 from vmselect.grouping import count_nodes
 from vmselect.prediction.figures import (
     GpuFigures,
@@ -36,8 +35,6 @@ CONTRADICTION = 2.0
 """Ratio of two step times of the same computation on one machine type above which records contradict each other."""
 LEAST_WAIT = 0.02
 """Share of the step time below which waiting for data is ignored, because every fetch of a batch takes some time."""
-HOST_BOUND = ("input-bound", "cpu-saturated")
-"""Codes of diagnoses that steps are limited by CPU or input, so that their time does not show the speed of the GPU."""
 SHORT_SECONDS = CONSTANTS.short_seconds
 NEVER_PROBED, NO_GPU, OTHER_VENDOR, NO_FIGURES = "never_probed", "no_gpu_probed", "other_vendor", "no_gpu_figures"
 INPUT_BOUND, CONTRADICTORY, SEVERAL_GPUS, NO_STEPS = "input_bound", "contradictory_records", "several_gpus", "no_steps"
@@ -86,8 +83,8 @@ class Prediction:
 
     def interval(self, confidence: float) -> tuple[float, float]:
         """Lower and upper bound of the seconds per step."""
-        ends = self.posterior.interval(confidence)
-        low, high = (float(self._keep_wait(np.exp(end[self.column]))) for end in ends)
+        ends = self.posterior.interval(confidence, self.column)
+        low, high = (float(self._keep_wait(np.exp(end))) for end in ends)
         # If the input was prepared in parallel and limited the steps already, a faster GPU gains nothing.
         return low, max(high, self.probed_seconds) if self.wait_share >= NEGLIGIBLE_WAIT else high
 
@@ -196,12 +193,11 @@ def work_key(profile: Profile, batch_size: int | None) -> Hashable:
 
 
 def host_bound(profiles: Iterable[Profile]) -> str | None:
-    """Code of the first diagnosis that steps are limited by CPU or input; None if no profile has such a diagnosis."""
-    for profile in profiles:
-        for found in diagnose(profile):
-            if found.code in HOST_BOUND:
-                return found.code
-    return None
+    """Code of the first diagnosis that steps are limited by CPU or input; None if no profile has such a diagnosis.
+
+    The time of such steps does not show the speed of the GPU.
+    """
+    return next((found.code for profile in profiles for found in find_host_limits(profile)), None)
 
 
 def read_wait_share(profiles: Iterable[Profile]) -> float:

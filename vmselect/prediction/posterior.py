@@ -126,10 +126,10 @@ class Posterior:
         variance = np.diag(self.shared_covariance)[self.group] + self.own_variance
         return np.asarray(np.sqrt(self.scale * np.maximum(0.0, variance)))
 
-    def interval(self, confidence: float) -> tuple[Floats, Floats]:
-        """Lower and upper bounds of the log step time of each target."""
-        half = stdtrit(self.freedom, (1 + confidence) / 2) * self.sd
-        return self.mean - half, self.mean + half
+    def interval(self, confidence: float, target: int | slice = slice(None)) -> tuple[Floats, Floats]:
+        """Lower and upper bounds of the log step time of each target, or of the target with the index ``target``."""
+        half = stdtrit(self.freedom, (1 + confidence) / 2) * self.sd[target]
+        return self.mean[target] - half, self.mean[target] + half
 
     def draws(self, count: int, *, seed: int = 0) -> Floats:
         """Joint draws of log time minus its mean, with a row per draw and a column per target.

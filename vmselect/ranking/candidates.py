@@ -53,7 +53,7 @@ class Candidates:
     increment_seconds: Floats
     minimum_seconds: Floats
     computed: dict[Any, Any] = field(default_factory=dict, repr=False, compare=False)
-    """Power of machine estimates and emission factors of offers, computed when they are first used."""
+    """Values of machine estimates and offers that :meth:`once` has computed."""
 
     def __len__(self) -> int:
         return len(self.machine_estimate)
@@ -62,6 +62,12 @@ class Candidates:
         """The candidates at the positions ``rows``."""
         names = ("machine_estimate", "offer", "increment_seconds", "minimum_seconds")
         return replace(self, **{name: getattr(self, name)[rows] for name in names})
+
+    def once(self, key: Any, compute: Callable[[], Any]) -> Any:
+        """The result of ``compute()``, which is kept for these candidates and for those that :meth:`take` returns."""
+        if key not in self.computed:
+            self.computed[key] = compute()
+        return self.computed[key]
 
     @cached_property
     def form(self) -> ClosedForm:
@@ -83,27 +89,25 @@ class Candidates:
     @cached_property
     def usd_per_hour(self) -> Floats:
         """Price in USD per hour of all nodes of each candidate together."""
-        nodes = np.array([one.nodes for one in self.machine_estimates], dtype=float)
-        return np.asarray(self.column("usd_per_hour") * nodes[self.machine_estimate], dtype=float)
+        price = self.once("price", lambda: self.offers["usd_per_hour"].to_numpy(dtype=float))
+        nodes = self.once("nodes", lambda: np.array([one.nodes for one in self.machine_estimates], dtype=float))
+        return np.asarray(price[self.offer] * nodes[self.machine_estimate])
 
     @cached_property
     def moving_usd(self) -> Floats:
         """One-time cost in USD of moving the training data to the machine of each candidate."""
-        return np.array([one.moving_usd for one in self.machine_estimates], dtype=float)[self.machine_estimate]
+        moving = self.once("moving", lambda: np.array([one.moving_usd for one in self.machine_estimates], dtype=float))
+        return np.asarray(moving[self.machine_estimate])
 
     @property
     def power(self) -> PowerTable:
         """Power of each machine estimate."""
-        if "power" not in self.computed:
-            self.computed["power"] = estimate_power(self.machine_estimates, self.offers)
-        table: PowerTable = self.computed["power"]
+        table: PowerTable = self.once("power", lambda: estimate_power(self.machine_estimates, self.offers))
         return table
 
     def kg_per_kwh(self, emissions: Emissions) -> Floats:
         """Kilograms of CO2 per kilowatt-hour at the machine of each candidate; NaN if unknown."""
-        if emissions not in self.computed:
-            self.computed[emissions] = kg_per_kwh(self.offers, emissions)
-        return np.asarray(self.computed[emissions][self.offer])
+        return np.asarray(self.once(emissions, lambda: kg_per_kwh(self.offers, emissions))[self.offer])
 
     @cached_property
     def gpus(self) -> Ints:
@@ -127,7 +131,22 @@ class Candidates:
     @cached_property
     def is_spot(self) -> Bools:
         """Whether each candidate is a spot offer, which can be interrupted."""
-        return np.asarray(self.column("market") == "spot", dtype=bool)
+        return self.is_sold_in(("spot",))
+
+    def is_sold_in(self, markets: Sequence[str]) -> Bools:
+        """Whether the market of each candidate is one of ``markets``."""
+        sold = self.once(("markets", *markets), lambda: self.offers["market"].isin(markets).to_numpy(dtype=bool))
+        return np.asarray(sold[self.offer])
+
+    @property
+    def batch_size_number(self) -> Ints:
+        """Index of the batch size of each candidate in the ascending batch sizes of all machine estimates."""
+
+        def number() -> Any:
+            sizes = np.array([one.batch_size or 0 for one in self.machine_estimates])
+            return np.unique(sizes, return_inverse=True)[1].reshape(-1)
+
+        return np.asarray(self.once("batch_size_number", number)[self.machine_estimate])
 
     def per_machine_estimate(self, value: Callable[[MachineEstimate], Any]) -> Any:
         """Array with the result of ``value(machine_estimate)`` for each candidate."""

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from vmselect.intervals import Interval
 from vmselect.ranking.candidates import Candidates
 from vmselect.ranking.measures import LIMITED, MEASURES, OPTIONAL, Settings, score
-from vmselect.ranking.probability import ErrorModel, estimate_chances, limit_chance
+from vmselect.ranking.probability import ErrorModel, estimate_chances, group_offers, limit_chance
 from vmselect.ranking.rows import Bools, Floats, Ints
 
 Codes = npt.NDArray[np.int8]
@@ -74,33 +74,31 @@ def assess(candidates: Candidates, settings: Settings) -> Assessment:
         if settings.needs(name):
             limits[np.isnan(measures[name].value)] = UNKNOWN
     if settings.markets is not None:
-        limits[~np.isin(candidates.column("market").astype(str), settings.markets)] = OTHER_MARKET
+        limits[~candidates.is_sold_in(settings.markets)] = OTHER_MARKET
     feasible = limits == FEASIBLE
     values = {name: spread.value for name, spread in measures.items()}
     best = {name: np.min(np.where(feasible, v, np.inf), axis=0, initial=np.inf) for name, v in values.items()}
     value = score(settings.objective, values, best)
-    # Equal scores are ordered by the sum of all ratios, then by the measures, so that rounding puts no candidate before
-    # a better one, and last by the position of the candidates.
     compared = [name for name in measures if not MEASURES[name].optional or settings.needs(name)]
-    whole = score(dict.fromkeys(compared, 1 / len(compared)), values, best)
     rank = np.zeros(value.shape, dtype=np.intp)
     tied, pareto = np.zeros(value.shape, dtype=bool), np.zeros(value.shape, dtype=bool)
     chance = np.zeros(value.shape)
     mean_epochs = _mean_epochs(candidates, epochs)
     errors = ErrorModel.of(candidates.machine_estimates, settings.confidence)
+    groups = group_offers(candidates, settings)
     expected = Interval(epochs.value, epochs.value, epochs.value)
     times = work if settings.epochs else candidates.work(expected)
     order, regret = [], []
     for column in range(value.shape[1]):
         rows = np.flatnonzero(feasible[:, column])
-        keys = [*(values[name][rows, column] for name in reversed(compared)), whole[rows, column], value[rows, column]]
-        ordered = rows[np.lexsort(keys)]
-        pareto[rows, column] = pareto_front(values["time"][rows, column], values["cost"][rows, column])
-        rank[ordered, column] = np.arange(1, len(ordered) + 1)
+        here = {name: v[rows, column] for name, v in values.items()}
         lowest = {name: float(least[column]) for name, least in best.items()}
+        ordered = rows[_sort(value[rows, column], {name: here[name] for name in compared}, lowest)]
+        pareto[rows, column] = pareto_front(here["time"], here["cost"])
+        rank[ordered, column] = np.arange(1, len(ordered) + 1)
         first = {name: float(v[ordered[0], column]) if len(ordered) else 0.0 for name, v in values.items()}
         found = estimate_chances(
-            candidates, settings, times.column(column), mean_epochs, errors, ordered, lowest, first
+            candidates, settings, times.column(column), mean_epochs, errors, groups, ordered, lowest, first
         )
         chance[:, column], tied[:, column] = found.chance, found.likely
         tied[ordered[:1], column] = True
@@ -111,6 +109,27 @@ def assess(candidates: Candidates, settings: Settings) -> Assessment:
         measures=measures, limits=limits, limit_chances=limit_chances, score=value, rank=rank, chance=chance, tied=tied,
         regret=tuple(regret), pareto=pareto, order=tuple(order),
     )  # fmt: skip
+
+
+def _sort(scores: Floats, values: Mapping[str, Floats], best: Mapping[str, float]) -> Ints:
+    """Positions of candidates in order of their ``scores``.
+
+    Equal scores are ordered by the sum of the ratios of all ``values`` to the ``best`` ones, then by each of the
+    ``values``, so that rounding puts no candidate before a better one, and last by position.
+    """
+    order = np.argsort(scores)
+    ascending = scores[order]
+    equal = ascending[1:] == ascending[:-1]
+    tied = np.flatnonzero(np.append(equal, False) | np.append(False, equal))
+    if len(tied):
+        some = order[tied]
+        keys = {name: each[some] for name, each in values.items()}
+        whole = score(
+            dict.fromkeys(keys, 1 / len(keys)), keys, {name: np.asarray(least) for name, least in best.items()}
+        )
+        # The candidates with one score stay within their places, as they are ordered by the score first.
+        order[tied] = some[np.lexsort([some, *reversed(keys.values()), whole, ascending[tied]])]
+    return order
 
 
 def _spot_chances(settings: Settings, work: Interval[Floats], most: float) -> Floats:
@@ -156,10 +175,13 @@ def measure(
 def pareto_front(seconds: Floats, cost: Floats) -> Bools:
     """Whether each point is on the Pareto front of time and cost. Identical points get the same result."""
     front = np.zeros(seconds.shape, dtype=bool)
-    order = np.lexsort((cost, seconds))
+    if not len(front):
+        return front
+    order = np.argsort(seconds)
     time, money = seconds[order], cost[order]
-    better = money < np.minimum.accumulate(np.concatenate([[np.inf], money]))[:-1]
-    # A point that equals the previous point of the front in time and cost is on the front too.
-    latest = np.maximum.accumulate(np.where(better, np.arange(len(order)), 0))
-    front[order] = better | ((time == time[latest]) & (money == money[latest]))
+    is_new = np.append(True, time[1:] != time[:-1])  # whether a point is the first one with its time
+    cheapest = np.minimum.reduceat(money, np.flatnonzero(is_new))  # the lowest cost at each time
+    better = np.append(True, cheapest[1:] < np.minimum.accumulate(cheapest)[:-1])
+    at = np.cumsum(is_new) - 1
+    front[order] = better[at] & (money == cheapest[at])
     return front

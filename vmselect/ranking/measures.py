@@ -227,10 +227,16 @@ def _cost_of(candidates: Candidates, settings: Settings, time: Interval[Floats])
     """Cost of the billed time and of moving the data, in USD."""
     price = candidates.usd_per_hour[:, None] / SECONDS_PER_HOUR
     once = candidates.moving_usd[:, None]
-    if settings.billing == "exact":
-        return Interval(*(part * price + once for part in time))
     bill = {"increment": candidates.increment_seconds[:, None], "minimum": candidates.minimum_seconds[:, None]}
-    return Interval(*(billed_seconds(part, **bill) * price + once for part in time))
+
+    def charge(seconds: Floats) -> Floats:
+        billed = seconds if settings.billing == "exact" else billed_seconds(seconds, **bill)
+        return billed * price + once
+
+    value = charge(time.value)
+    if time.low is time.value and time.high is time.value:
+        return Interval(value, value, value)
+    return Interval(value, charge(time.low), charge(time.high))
 
 
 def billed_seconds(seconds: Floats, *, increment: Floats, minimum: Floats) -> Floats:
@@ -376,6 +382,8 @@ def score(weights: Mapping[str, float], values: Mapping[str, Floats], best: Mapp
         if weight:
             with np.errstate(divide="ignore", invalid="ignore"):
                 ratio = values[name] / best[name]
-            # If the best cost is 0, free machines have the ratio 1, and all other machines are infinitely worse.
-            parts.append(weight * np.where(best[name] > 0, ratio, np.where(values[name] > 0, np.inf, 1.0)))
+            if not np.all(best[name] > 0):
+                # If the best cost is 0, free machines have the ratio 1, and all other machines are infinitely worse.
+                ratio = np.where(best[name] > 0, ratio, np.where(values[name] > 0, np.inf, 1.0))
+            parts.append(weight * ratio)
     return sum(parts[1:], start=parts[0])

@@ -173,7 +173,7 @@ def knowledge_gradients(ranking: Ranking, offers: Ints) -> Floats:
 def expected_decrease(level: Floats, shift: Floats) -> float:
     """Expected decrease of the smallest of ``level`` if all change by ``shift`` times one standard normal number."""
     nodes, weights = _quadrature()
-    lowest = np.min(level[:, None] + shift[:, None] * nodes[None, :], axis=0)
+    lowest = np.min(level + nodes[:, None] * shift, axis=1)
     return max(0.0, float(level.min() - lowest @ weights))
 
 

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -30,7 +31,9 @@ if TYPE_CHECKING:
 
 DRAWS = 2000
 BLOCK = 32
-"""Number of streams of random numbers that are computed at once, so that they fit into the cache of a processor."""
+"""Number of candidates whose measures are drawn at once, so that the draws fit into the cache of a processor."""
+KEPT_STREAMS = 1024
+"""Number of streams of random numbers that are kept in memory (16 kB each), as every epoch count uses the same ones."""
 LARGEST_NORMAL = 6.77
 """Upper bound of the absolute numbers from :func:`standard_normals`: the square root of ``2 log(2**33)``."""
 SHARED_STREAM, SHARED_STREAMS = 1 << 19, 1 << 10
@@ -56,15 +59,29 @@ class Chances:
     regret: Mapping[str, float]
 
 
-def standard_normals(streams: Ints, draws: int = DRAWS) -> Floats:
+class OfferGroups(NamedTuple):
+    """Two group numbers of each candidate.
+
+    Offers of a machine estimate with the same time and billed time have the same number in ``timed``. Those that also
+    have the same CO2 per kilowatt-hour, if CO2 has a weight in the objective, have the same number in ``priced``: the
+    cheapest of them is the best one in every draw.
+    """
+
+    timed: Ints
+    priced: Ints
+
+
+def standard_normals(streams: Ints) -> Floats:
     """Standard normal random numbers: a row for each index in ``streams``. Equal indices give equal numbers."""
-    count, found = np.arange(draws, dtype=np.uint32), np.empty((len(streams), draws))
-    first = np.asarray(streams, dtype=np.uint32)[:, None] * np.uint32(2 * draws)
-    for start in range(0, len(streams), BLOCK):
-        some = first[start : start + BLOCK]
-        radius, angle = (_uniforms(some + np.uint32(offset) + count) for offset in (0, draws))
-        found[start : start + BLOCK] = np.sqrt(-2.0 * np.log(radius)) * np.cos(2.0 * np.pi * angle)
-    return found
+    return np.array([_stream(index) for index in streams.tolist()]).reshape(-1, DRAWS)
+
+
+@lru_cache(maxsize=KEPT_STREAMS)
+def _stream(index: int) -> Floats:
+    """The random numbers of the stream ``index``."""
+    first = np.array([index], dtype=np.uint32) * np.uint32(2 * DRAWS) + np.arange(DRAWS, dtype=np.uint32)
+    radius, angle = _uniforms(first), _uniforms(first + np.uint32(DRAWS))
+    return np.asarray(np.sqrt(-2.0 * np.log(radius)) * np.cos(2.0 * np.pi * angle))
 
 
 def _uniforms(counters: Any) -> Floats:
@@ -104,6 +121,7 @@ def estimate_chances(
     times: Interval[Floats],
     epochs: Interval[Floats],
     errors: ErrorModel,
+    groups: OfferGroups,
     order: Ints,
     best: Mapping[str, float],
     estimated: Mapping[str, float],
@@ -118,31 +136,29 @@ def estimate_chances(
     chance, likely = np.zeros(len(candidates)), np.zeros(len(candidates), dtype=bool)
     if not len(order):
         return Chances(chance, likely, {})
-    group = _group_offers(candidates, settings)[order]
-    leaders, of_leader = _first_of_each(group)
-    first = order[leaders]  # the best offer of each machine estimate, best first
-    possible = _can_win(candidates, settings, times, epochs, errors, first, best)
+    leaders, of_leader = _first_of_each(groups.priced[order])
+    first = order[leaders]  # the best offer of each group, best first
+    rivals = np.arange(len(first))
     if settings.objective.get("co2"):
-        possible &= _not_dominated(candidates, settings, first)
-    rivals = first[possible]
-    values = _draw_measures(candidates.take(rivals), settings, times, epochs, errors)
-    scores = score(settings.objective, values, {name: np.asarray(best[name]) for name in values})
+        factor = candidates.kg_per_kwh(settings.emissions or DEFAULT)
+        rivals = np.flatnonzero(_not_dominated(groups.timed[first], candidates.usd_per_hour[first], factor[first]))
+    draws = _Draws(candidates, settings, times, epochs, errors, best)
+    possible, values = draws.find_winners(first[rivals])
+    scores = draws.score(values)
     winner = np.argmin(scores, axis=0)
     equal = scores == scores[winner, np.arange(DRAWS)]
     wins = np.zeros(len(first))
-    wins[possible] = (equal / equal.sum(axis=0)).sum(axis=1)
+    wins[rivals[possible]] = (equal / equal.sum(axis=0)).sum(axis=1)
     # Offers that equal the best offer of their machine estimate in every measure share its probability.
     same = candidates.usd_per_hour[order] == candidates.usd_per_hour[first][of_leader]
     shared = np.bincount(of_leader[same], minlength=len(first))
     chance[order[same]] = (wins / shared)[of_leader[same]] / DRAWS
-    ranked = order[np.argsort(-chance[order], kind="stable")]
-    before = np.cumsum(chance[ranked]) - chance[ranked]
-    likely[ranked[(before < settings.confidence - 1e-9) & (chance[ranked] > 0)]] = True
-    draws = np.arange(DRAWS)
+    likeliest = order[chance[order] > 0]
+    likeliest = likeliest[np.argsort(-chance[likeliest], kind="stable")]
+    before = np.cumsum(chance[likeliest]) - chance[likeliest]
+    likely[likeliest[before < settings.confidence - 1e-9]] = True
     regret = {
-        name: _regret(values[name][0], values[name][winner, draws], estimated[name])
-        for name, weight in settings.objective.items()
-        if weight
+        name: _regret(drawn[0], drawn[winner, np.arange(DRAWS)], estimated[name]) for name, drawn in values.items()
     }
     return Chances(chance, likely, regret)
 
@@ -157,117 +173,134 @@ def _regret(chosen: Floats, best: Floats, value: float) -> float:
     return value * float(-np.expm1(-np.mean(np.log(chosen / best))))
 
 
-def _group_offers(candidates: Candidates, settings: Settings) -> Ints:
-    """Group number of each candidate: offers of a machine estimate with the same time and billed time are a group."""
-    group = candidates.machine_estimate.astype(np.intp)
+def group_offers(candidates: Candidates, settings: Settings) -> OfferGroups:
+    """Group numbers of the candidates."""
+    timed = candidates.machine_estimate.astype(np.intp)
     if settings.interruptions:
-        group = 2 * group + candidates.is_spot
+        timed = 2 * timed + candidates.is_spot
     if settings.billing == "provider":
         terms = np.stack([candidates.increment_seconds, candidates.minimum_seconds], axis=1)
-        group = group * (len(terms) + 1) + np.unique(terms, axis=0, return_inverse=True)[1].reshape(-1)
-    if settings.objective.get("co2"):
-        # A clean, expensive offer may be better or worse than a cheap one, depending on the power.
-        factors = candidates.kg_per_kwh(settings.emissions or DEFAULT)
-        group = np.unique(group, return_inverse=True)[1].reshape(-1) * (len(factors) + 1)
-        group = group + np.unique(factors, return_inverse=True)[1].reshape(-1)
-    return np.asarray(group)
+        timed = _split(timed, np.unique(terms, axis=0, return_inverse=True)[1])
+    if not settings.objective.get("co2"):
+        return OfferGroups(timed, timed)
+    # A clean, expensive offer may be better or worse than a cheap one, depending on the power.
+    factors = candidates.kg_per_kwh(settings.emissions or DEFAULT)
+    return OfferGroups(timed, _split(timed, np.unique(factors, return_inverse=True)[1]))
 
 
-def _not_dominated(candidates: Candidates, settings: Settings, first: Ints) -> Bools:
-    """Whether each of the candidates with the indices ``first`` may win against other offers of its machine estimate.
+def _split(group: Ints, number: Ints) -> Ints:
+    """Group numbers that differ where ``group`` or ``number`` differs."""
+    number = number.reshape(-1)
+    return np.asarray(group * (number.max(initial=0) + 1) + number)
 
-    An offer never wins if another one has at most the same price and at most the same CO2 per kilowatt-hour. Such
-    offers are left out of the random draws to save time: there may be one in each region.
+
+def _not_dominated(group: Ints, price: Floats, factor: Floats) -> Bools:
+    """Whether each offer may win against the other offers with the same number in ``group``.
+
+    An offer never wins if another one has at most the same price and at most the same CO2 per kilowatt-hour
+    (``factor``). Such offers are left out of the random draws to save time: there may be one in each region. The first
+    offer is the recommended one and is always included.
     """
-    base = _group_offers(candidates, replace(settings, objective={"cost": 1.0}))[first]
-    price = candidates.usd_per_hour[first]
-    factor = candidates.kg_per_kwh(settings.emissions or DEFAULT)[first]
-    kept = np.zeros(len(first), dtype=bool)
-    last, lowest = None, np.inf
-    for i in np.lexsort((factor, price, base)):
-        if base[i] != last:
-            last, lowest = base[i], np.inf
-        kept[i] = factor[i] < lowest
-        lowest = min(lowest, factor[i])
-    kept[0] = True  # the recommended candidate
+    order = np.lexsort((factor, price, group))
+    _, level = np.unique(factor[order], return_inverse=True)
+    starts = np.diff(group[order], prepend=group[order[:1]]) != 0
+    # The levels of a group are below those of all groups before it, so that its first offer is always a new minimum.
+    level = level.reshape(-1) - np.cumsum(starts) * len(order)
+    kept = np.zeros(len(order), dtype=bool)
+    kept[order] = np.append(True, level[1:] < np.minimum.accumulate(level)[:-1])
+    kept[0] = True
     return kept
 
 
 def _first_of_each(group: Ints) -> tuple[Ints, Ints]:
     """Indices of the first member of each group, ascending; and for each member the position of its group in them."""
-    _, first, inverse = np.unique(group, return_index=True, return_inverse=True)
-    order = np.argsort(first)
-    place = np.empty(len(order), dtype=np.intp)
-    place[order] = np.arange(len(order))
-    return first[order], place[inverse.reshape(-1)]
+    count = len(group)
+    first = np.full(group.max() + 1, count)
+    first[group[::-1]] = np.arange(count)[::-1]  # of several values for one place, the last one stays
+    leaders = np.sort(first[first < count])
+    place = np.zeros(len(first), dtype=np.intp)
+    place[group[leaders]] = np.arange(len(leaders))
+    return leaders, place[group]
 
 
-def _can_win(
-    candidates: Candidates,
-    settings: Settings,
-    times: Interval[Floats],
-    epochs: Interval[Floats],
-    errors: ErrorModel,
-    first: Ints,
-    best: Mapping[str, float],
-) -> Bools:
-    """Whether each candidate in ``first`` can be better than ``first[0]`` in at least one possible draw."""
-    estimate = candidates.machine_estimate[first]
-    below, above = log_deviations(times, settings.confidence)
-    few, many = log_deviations(epochs, settings.confidence)
-    lowest, highest = errors.bounds(estimate)
-    quickest = times.value[estimate] * np.exp(lowest * below[estimate] - LARGEST_NORMAL * few[estimate])
-    slowest = times.value[estimate] * np.exp(highest * above[estimate] + LARGEST_NORMAL * many[estimate])
-    rows = candidates.take(first)
-    ends = []
-    for end, power in ((quickest, -LARGEST_NORMAL), (slowest, LARGEST_NORMAL)):
-        values = _measure_draws(rows, settings, end[:, None], power)
-        ends.append(score(settings.objective, values, {name: np.asarray(best[name]) for name in values})[:, 0])
-    return np.asarray(ends[0] <= ends[1][0])
+@dataclass(frozen=True)
+class _Draws:
+    """Random draws of the measures of candidates at one epoch count; :func:`estimate_chances` describes the fields."""
 
+    candidates: Candidates
+    settings: Settings
+    times: Interval[Floats]
+    epochs: Interval[Floats]
+    errors: ErrorModel
+    best: Mapping[str, float]
 
-def _draw_measures(
-    rows: Candidates, settings: Settings, times: Interval[Floats], epochs: Interval[Floats], errors: ErrorModel
-) -> dict[str, Floats]:
-    """Values of all measures, with a row per candidate and a column per draw."""
-    estimate = rows.machine_estimate
-    deviation = errors.draw(estimate)
-    below, above = (side[estimate, None] for side in log_deviations(times, settings.confidence))
-    seconds = times.value[estimate, None] * np.exp(deviation * np.where(deviation < 0, below, above))
-    few, many = log_deviations(epochs, settings.confidence)
-    if np.any(many > 0):
-        sizes = [one.batch_size or 0 for one in rows.machine_estimates]
-        stream = np.unique(np.array(sizes), return_inverse=True)[1].reshape(-1)[estimate]
-        common = standard_normals(EPOCHS_STREAM + stream)
-        seconds = seconds * np.exp(common * np.where(common < 0, few[estimate, None], many[estimate, None]))
-    return _measure_draws(rows, settings, seconds, None)
+    def find_winners(self, rivals: Ints) -> tuple[Ints, dict[str, Floats]]:
+        """Positions of those of ``rivals`` that may be best in a draw, and their measures with a column per draw.
 
+        The first of ``rivals`` is included in any case. The others are drawn in blocks, best first. A candidate is left
+        out if it is worse than the best one so far in every draw, and is not even drawn if its lowest possible score
+        shows this.
+        """
+        least = self.lowest_scores(rivals)
+        lowest = np.full(DRAWS, np.inf)
+        kept: list[Ints] = []
+        found: list[dict[str, Floats]] = []
+        waiting = np.arange(len(rivals))
+        while len(waiting):
+            block, waiting = waiting[:BLOCK], waiting[BLOCK:]
+            values = self.draw(self.candidates.take(rivals[block]))
+            scores = self.score(values)
+            lowest = np.minimum(lowest, scores.min(axis=0))
+            wins = (scores <= lowest).any(axis=1) | (block == 0)
+            kept.append(block[wins])
+            found.append({name: drawn[wins] for name, drawn in values.items()})
+            waiting = waiting[least[waiting] <= lowest.max() * (1 + 1e-9)]
+        return np.concatenate(kept), {name: np.concatenate([one[name] for one in found]) for name in found[0]}
 
-def _measure_draws(
-    rows: Candidates, settings: Settings, seconds: Floats, power_deviation: float | None
-) -> dict[str, Floats]:
-    """Return the values of each measure of the objective, computed from the drawn times ``seconds``.
+    def score(self, values: Mapping[str, Floats]) -> Floats:
+        """Scores of drawn ``values``."""
+        return score(self.settings.objective, values, {name: np.asarray(self.best[name]) for name in values})
 
-    ``power_deviation`` is the number of standard deviations by which the power of every machine differs from its
-    estimate. If it is None, a random number is drawn for each machine.
-    """
-    time = _interrupt(rows, settings, seconds)
-    values = {}
-    for name in (name for name, weight in settings.objective.items() if weight):
-        one = MEASURES[name]
-        values[name] = one.of(rows, settings, Interval(time, time, time)).value
-        if one.uses_power:
-            which, power = rows.machine_estimate, rows.power
-            drawn = standard_normals(POWER_STREAM + power.group[which]) if power_deviation is None else power_deviation
-            values[name] = values[name] * np.exp(drawn * power.deviation[which, None])
-    return values
+    def lowest_scores(self, rivals: Ints) -> Floats:
+        """Lower bound of the score of each candidate in all draws."""
+        which, confidence = self.candidates.machine_estimate[rivals], self.settings.confidence
+        below, _ = log_deviations(self.times.take(which), confidence)
+        few, _ = log_deviations(self.epochs.take(which), confidence)
+        quickest = self.times.value[which] * np.exp(self.errors.lowest(which) * below - LARGEST_NORMAL * few)
+        return self.score(self._measure(self.candidates.take(rivals), quickest[:, None], -LARGEST_NORMAL))[:, 0]
 
+    def draw(self, rows: Candidates) -> dict[str, Floats]:
+        """Values of the measures of the objective, with a row per candidate and a column per draw."""
+        which, confidence = rows.machine_estimate, self.settings.confidence
+        deviation = self.errors.draw(which)
+        below, above = (side[:, None] for side in log_deviations(self.times.take(which), confidence))
+        seconds = self.times.value[which, None] * np.exp(deviation * np.where(deviation < 0, below, above))
+        few, many = (side[:, None] for side in log_deviations(self.epochs.take(which), confidence))
+        if np.any(many > 0):
+            common = standard_normals(EPOCHS_STREAM + rows.batch_size_number)
+            seconds = seconds * np.exp(common * np.where(common < 0, few, many))
+        return self._measure(rows, seconds, None)
 
-def _interrupt(rows: Candidates, settings: Settings, seconds: Floats) -> Floats:
-    """``seconds``, multiplied for spot candidates by the expected slow-down due to interruptions."""
-    if settings.interruptions is None:
-        return seconds
-    return np.where(rows.is_spot[:, None], seconds * settings.interruptions.factor, seconds)
+    def _measure(self, rows: Candidates, seconds: Floats, power_deviation: float | None) -> dict[str, Floats]:
+        """Values of each measure of the objective, computed from the drawn times ``seconds``.
+
+        ``power_deviation`` is the number of standard deviations by which the power of every machine differs from its
+        estimate. If it is None, a random number is drawn for each machine.
+        """
+        interruptions = self.settings.interruptions
+        if interruptions is not None:  # multiplies the time of spot candidates by the expected slow-down
+            seconds = np.where(rows.is_spot[:, None], seconds * interruptions.factor, seconds)
+        values = {}
+        for name in (name for name, weight in self.settings.objective.items() if weight):
+            one = MEASURES[name]
+            values[name] = one.of(rows, self.settings, Interval(seconds, seconds, seconds)).value
+            if one.uses_power:
+                which, power = rows.machine_estimate, rows.power
+                drawn: Any = power_deviation
+                if drawn is None:
+                    drawn = standard_normals(POWER_STREAM + power.group[which])
+                values[name] = values[name] * np.exp(drawn * power.deviation[which, None])
+        return values
 
 
 class _Group(NamedTuple):
@@ -313,7 +346,8 @@ class SharedErrors:
         loadings = np.hstack([of_gpu, of_number])
         return cls(first, np.round(loadings, 9), np.round(ratio / np.sqrt(square), 6))
 
-    def draw(self) -> Floats:
+    @cached_property
+    def drawn(self) -> Floats:
         """Random errors with a row per group and a column per draw."""
         streams = self.first_stream + np.arange(self.loadings.shape[1])
         return np.asarray(self.loadings @ standard_normals(streams))
@@ -370,21 +404,20 @@ class ErrorModel:
         for number, error in enumerate(self.errors):
             mine = np.flatnonzero(self.source[which] == number)
             at = which[mine]
-            common = error.draw()[self.group[at]] * self.shared[at, None]
+            common = error.drawn[self.group[at]] * self.shared[at, None]
             drawn[mine] = error.radius * (common + drawn[mine] * self.own[at, None])
         return drawn
 
-    def bounds(self, which: Ints) -> tuple[Floats, Floats]:
-        """Lower and upper bounds of the random errors that :meth:`draw` returns."""
-        low, high = np.full(len(which), -LARGEST_NORMAL), np.full(len(which), LARGEST_NORMAL)
+    def lowest(self, which: Ints) -> Floats:
+        """Lower bounds of the random errors that :meth:`draw` returns."""
+        low = np.full(len(which), -LARGEST_NORMAL)
         for number, error in enumerate(self.errors):
             mine = np.flatnonzero(self.source[which] == number)
             at = which[mine]
-            common = error.draw() * error.radius
+            common = np.min(error.drawn * error.radius, axis=1)
             reach = LARGEST_NORMAL * error.radius.max() * self.own[at]
-            low[mine] = common.min(axis=1)[self.group[at]] * self.shared[at] - reach
-            high[mine] = common.max(axis=1)[self.group[at]] * self.shared[at] + reach
-        return low, high
+            low[mine] = common[self.group[at]] * self.shared[at] - reach
+        return low
 
     def correlation(self) -> Floats:
         """Correlation matrix of the errors of all machine estimates."""

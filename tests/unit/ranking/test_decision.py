@@ -9,7 +9,7 @@ import vmselect as vs
 from tests.support.priced import prices
 from tests.support.profiles import make_profile
 from tests.support.rankings import probe, rank
-from vmselect.ranking.decision import pareto_front
+from vmselect.ranking.decision import _sort, pareto_front
 
 
 def test_one_candidate_is_the_best_one() -> None:
@@ -70,3 +70,12 @@ def test_batch_sizes_whose_mean_epochs_may_be_alike_are_tied() -> None:
     study = vs.ConvergenceStudy.from_epochs({256: 10, 512: 11})
     sizes = [probe(step_seconds=0.001 * size, batch_size=size, steps_per_epoch=40_960 // size) for size in (256, 512)]
     assert [row.tied_with_best for row in rank(sizes, epochs=study)] == [True, True]
+
+
+@pytest.mark.parametrize("levels", [2, 5, 10**6])
+def test_equal_scores_are_ordered_by_the_measures_and_then_by_position(levels: int) -> None:
+    random = np.random.default_rng(levels)
+    scores, cost, time = (1.0 + random.integers(0, levels, 200) for _ in range(3))
+    whole = 0.5 * (cost / 2.0) + 0.5 * (time / 3.0)
+    expected = np.lexsort((time, cost, whole, scores))
+    assert np.array_equal(_sort(scores, {"cost": cost, "time": time}, {"cost": 2.0, "time": 3.0}), expected)

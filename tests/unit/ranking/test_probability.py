@@ -13,6 +13,8 @@ from tests.support.profiles import make_profile
 from tests.support.rankings import LAB, probe, rank
 from vmselect.errors import ArgumentError
 from vmselect.intervals import Interval
+from vmselect.ranking import probability
+from vmselect.ranking.decision import assess
 from vmselect.ranking.probability import DRAWS, LARGEST_NORMAL, limit_chance, standard_normals
 
 
@@ -126,3 +128,33 @@ def test_a_required_probability_excludes_what_may_exceed_the_limit() -> None:
 def test_a_required_probability_needs_a_limit_and_is_below_one(wrong: dict[str, Any]) -> None:
     with pytest.raises(ArgumentError):
         rank([make_profile("small")], **wrong)
+
+
+@pytest.mark.parametrize("objective", [{"cost": 0.5, "time": 0.5}, {"cost": 0.4, "co2": 0.6}])
+def test_candidates_that_are_not_drawn_cannot_win(objective: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    one = vs.Profile.from_times(
+        instance_type="g4dn.xlarge", provider="aws", batch_size=64, steps_per_epoch=100, iteration_seconds=[0.1] * 9,
+        gpu_watts=60,
+    )  # fmt: skip
+    ranking = vs.rank(
+        one, epochs=[2, 20], machines="all", market="all", objective=objective,
+        catalog=vs.Catalog.embedded("2026-08-22"),
+    )  # fmt: skip
+    some = ranking.assessment
+    monkeypatch.setattr(probability, "BLOCK", 10**6)  # in one block, all are drawn
+    every = assess(ranking.candidates, ranking.settings)
+    assert np.count_nonzero(every.chance) > 4
+    assert np.array_equal(every.chance, some.chance)
+    assert np.array_equal(every.tied, some.tied)
+    assert every.regret == some.regret
+
+
+def test_an_offer_that_another_one_beats_in_price_and_co2_is_not_drawn() -> None:
+    random = np.random.default_rng(1)
+    group, price, factor = (random.integers(0, most, 300) for most in (20, 6, 6))
+    kept = probability._not_dominated(group, price.astype(float), factor.astype(float))
+    for i in range(1, len(group)):
+        beaten = (group == group[i]) & (price <= price[i]) & (factor <= factor[i])
+        strictly = beaten & ((price < price[i]) | (factor < factor[i]))
+        assert not (kept[i] and strictly.any())
+        assert (kept & beaten).any()

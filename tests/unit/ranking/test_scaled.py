@@ -118,7 +118,9 @@ def test_unknown_territory_is_refused_with_the_probe_that_would_help() -> None:
 
 
 def test_input_bound_work_is_refused(monkeypatch) -> None:
-    monkeypatch.setattr("vmselect.prediction.machines.diagnose", lambda _: [SimpleNamespace(code="input-bound")])
+    monkeypatch.setattr(
+        "vmselect.prediction.machines.find_host_limits", lambda _: [SimpleNamespace(code="input-bound")]
+    )
     ranking = rank([profile(), two_gpus()], gpus=4)
     assert not predicted(ranking)
     assert {one.reason_code for one in ranking.excluded} == {"input_bound"}
