@@ -122,6 +122,15 @@ def count_epochs(epochs: float) -> str:
     return f"{format_epochs(epochs)} epoch{'' if epochs == 1 else 's'}"
 
 
+def count_of(number: int, noun: str, plural: str | None = None) -> str:
+    """A number as text, followed by ``noun``, or by its plural (``noun`` with an s) unless the number is 1.
+
+    >>> count_of(1, "price"), count_of(0, "price"), count_of(1200, "repetition of a trial", "repetitions of trials")
+    ('1 price', '0 prices', '1,200 repetitions of trials')
+    """
+    return f"{number:,} {noun if number == 1 else plural or f'{noun}s'}"
+
+
 def list_some(names: Sequence[object], most: int) -> str:
     """The first ``most`` names as text, followed by the number of names left out.
 

@@ -10,6 +10,7 @@ from vmselect.catalog.offer import (
     Offer,
     describe_age,
     describe_nearest,
+    find_nearest,
     name_in_service,
 )
 from vmselect.catalog.snapshots import ProviderTerms, describe_unpriced, gpu_specs, last_sold, provider_terms
@@ -27,6 +28,7 @@ __all__ = [
     "describe_age",
     "describe_nearest",
     "describe_unpriced",
+    "find_nearest",
     "gpu_specs",
     "last_sold",
     "name_in_service",

@@ -32,6 +32,7 @@ from vmselect.catalog.offer import (
     KEY,
     MARKETS,
     NUMBER_LIMITS,
+    OWN_PRICE,
     STALE_AFTER_DAYS,
     Offer,
     age_days,
@@ -40,14 +41,14 @@ from vmselect.catalog.offer import (
 )
 from vmselect.errors import ArgumentError, CatalogError
 from vmselect.findings import Finding
-from vmselect.units import list_some
+from vmselect.units import count_of, list_some
 
 if TYPE_CHECKING:
     from vmselect.catalog.refresh import Progress
 
 Names = str | Sequence[str] | None
 
-NO_PRICE_REMEDY = "Run `vmselect prices refresh`, or add your own price (Catalog.with_offers, --own-prices)."
+NO_PRICE_REMEDY = f"Run `vmselect prices refresh`, or add your own price ({OWN_PRICE})."
 NO_REGION_REMEDY = "For prices of other regions, run `vmselect prices refresh --source skypilot`."
 CHANGE_COLUMNS = ("change", *KEY, "old_usd_per_hour", "new_usd_per_hour", "percent", "old_date", "new_date")
 _SCOPE = ("provider", "service", "region", "market")
@@ -313,7 +314,7 @@ class Catalog:
 
     def __repr__(self) -> str:
         oldest, newest = self.price_dates
-        return f"<Catalog: {len(self):,} prices of {oldest} to {newest}, {self.origin}>"
+        return f"<Catalog: {count_of(len(self), 'price')} of {oldest} to {newest}, {self.origin}>"
 
     def _repr_html_(self) -> str:
         return f"<p>{html.escape(repr(self))}</p>" + str(self._frame.head(20).to_html(index=False))
@@ -376,8 +377,7 @@ def _build_offers(offers: pd.DataFrame | Iterable[Offer | Mapping[str, Any]]) ->
     if not len(raw):
         raise ArgumentError("offers is empty. Pass at least one offer.")
     for column in raw.columns:
-        if column not in COLUMNS:
-            raise CatalogError(f"{show(column)} is not a field of an offer. {describe_column(column)}")
+        _check_field(column)
     if not raw.columns.is_unique:
         twice = raw.columns[raw.columns.duplicated()][0]
         raise CatalogError(f"The table of prices has two columns named {show(twice)}. Remove one of them.")
@@ -395,9 +395,15 @@ def _read_cells(offer: Any) -> dict[str, Any]:
     """Return the fields of one offer. Raise an error if a value is a list or a mapping."""
     cells = check_mapping("an offer", offer)
     for name, value in cells.items():
+        _check_field(name)
         if value is not None and value is not pd.NA and not isinstance(value, _CELLS):
             raise ArgumentError(f"{name} of an offer must be a text, a number or a date, not {show(value)}.")
     return cells
+
+
+def _check_field(name: object) -> None:
+    if name not in COLUMNS:
+        raise CatalogError(f"{show(name)} is not a field of an offer. {describe_column(name)}")
 
 
 def _as_plain(frame: pd.DataFrame) -> pd.DataFrame:

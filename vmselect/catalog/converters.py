@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from vmselect.catalog.offer import name_gpu
+from vmselect.catalog.offer import OWN_PRICE, name_gpu
 from vmselect.errors import CatalogError
 from vmselect.findings import Finding
 from vmselect.units import list_some
@@ -120,7 +120,8 @@ def _convert_skypilot(raw: pd.DataFrame, provider: str) -> Converted:
         apart |= rows["instance_type"].str.match(_GCP_HOST_ONLY)
     if apart.any() and provider != "gcp":
         message = f"{int(apart.sum())} rows of SkyPilot that contain an accelerator without a host were excluded."
-        findings.append(Finding("price-rows-excluded", message, "To rank these machines, add your own prices."))
+        remedy = f"To rank these machines, add your own prices ({OWN_PRICE})."
+        findings.append(Finding("price-rows-excluded", message, remedy))
     rows.loc[rows["gpu_model"] == "", "gpu_count"] = rows["gpu_count"].fillna(0)
     markets = []
     for market, column in (("on_demand", "Price"), ("spot", "SpotPrice")):
@@ -146,7 +147,8 @@ def _describe_unused(apart: pd.DataFrame, joined: pd.DataFrame) -> list[Finding]
     if not names:
         return []
     message = f"Prices of accelerators or hosts that are part of no known machine were excluded: {list_some(names, 8)}."
-    return [Finding("price-rows-excluded", message, "To rank such machines, add your own prices.", "info")]
+    remedy = f"To rank such machines, add your own prices ({OWN_PRICE})."
+    return [Finding("price-rows-excluded", message, remedy, "info")]
 
 
 def _convert_gpuhunt(raw: pd.DataFrame, provider: str) -> Converted:

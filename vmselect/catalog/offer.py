@@ -33,6 +33,8 @@ COLUMNS = (
 )  # fmt: skip
 KEY = ("provider", "service", "instance_type", "region", "market")
 REQUIRED = ("provider", "instance_type", "region", "market", "usd_per_hour")
+OWN_PRICE = f"Catalog.with_offers, or --own-prices with a CSV file that has the columns {', '.join(REQUIRED)}"
+"""How to add a price, for messages."""
 # Columns that describe the machine.
 FACTS = ("vcpus", "memory_gib", "gpu_model", "gpu_count", "gpu_memory_gib")
 
@@ -115,19 +117,32 @@ PREFIXES = ("standard_", "basic_", "ml.")
 """Beginnings of instance type names that people often omit."""
 
 
+def find_nearest(name: str, known: Iterable[str]) -> list[str]:
+    """Return the ``known`` names most similar to ``name``, the most similar first: at most three, or none.
+
+    >>> find_nearest("g4dn.xlage", ["g4dn.xlarge", "Standard_NC6"]), find_nearest("my-pc", ["g4dn.xlarge"])
+    (['g4dn.xlarge'], [])
+    """
+    by_lower = {k.lower(): k for k in known if k}
+    if meant := next((by_lower[p + name.lower()] for p in PREFIXES if p + name.lower() in by_lower), None):
+        return [meant]
+    return [by_lower[n] for n in get_close_matches(name.lower(), list(by_lower), n=3, cutoff=0.6)]
+
+
 def describe_nearest(name: str, known: Iterable[str]) -> str:
     """Return a sentence with the ``known`` names most similar to ``name``, or with some known names if none is similar.
 
     >>> describe_nearest("NC6", ["Standard_NC6", "Standard_NC6s_v3", "p3.2xlarge"])
     'Did you mean Standard_NC6?'
     """
-    by_lower = {k.lower(): k for k in known if k}
-    if meant := next((by_lower[p + name.lower()] for p in PREFIXES if p + name.lower() in by_lower), None):
-        return f"Did you mean {meant}?"
-    near = [by_lower[n] for n in get_close_matches(name.lower(), list(by_lower), n=3, cutoff=0.6)]
-    return (
-        f"Similar names: {', '.join(near)}." if near else f"Known names: {', '.join(sorted(by_lower.values())[:12])}."
-    )
+    listed = [k for k in known if k]
+    match find_nearest(name, listed):
+        case []:
+            return f"Known names: {', '.join(sorted(listed)[:12])}."
+        case [only]:
+            return f"Did you mean {only}?"
+        case several:
+            return f"Similar names: {', '.join(several)}."
 
 
 _GPU_NAMES = {

@@ -11,11 +11,13 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from vmselect._checks import show
 from vmselect.catalog.offer import (
     COLUMNS,
     FACTS,
     KEY,
     NUMBER_LIMITS,
+    OWN_PRICE,
     REQUIRED,
     TEXT_COLUMNS,
     default_service,
@@ -52,7 +54,9 @@ def build(
     """
     missing = [c for c in REQUIRED if c not in raw.columns]
     if missing:
-        raise CatalogError(f"Required columns are missing in the prices: {', '.join(missing)}. Add these columns.")
+        raise CatalogError(
+            f"Columns are missing in the prices: {', '.join(missing)}. The required columns are {', '.join(REQUIRED)}."
+        )
     rules = list(rules)
     frame = pd.DataFrame(index=pd.RangeIndex(len(raw)))
     for column in COLUMNS:
@@ -80,7 +84,7 @@ def build(
             "price-rows-excluded",
             f"Excluded {problem}",
             "If the price file is your own, correct these rows; otherwise add your own prices of these machines "
-            "(Catalog.with_offers, --own-prices).",
+            f"({OWN_PRICE}).",
         )
     ]
 
@@ -154,7 +158,9 @@ def _texts(raw: pd.DataFrame, column: str) -> tuple[pd.Series, list[Rule]]:
     if column == "retired" and not isinstance(given.dtype, pd.CategoricalDtype):
         given = given.replace({True: "yes", False: "no"}) if given.dtype == object else given.map(_YES_NO)
     if not isinstance(given.dtype, pd.CategoricalDtype):
-        given = given.astype(object).where(given.notna(), "").astype(str).astype("category")
+        plain = given.astype(object).where(given.notna(), "")
+        _check_encodable(plain, column)
+        given = plain.astype(str).astype("category")
     cleaned = given.cat.rename_categories(str)
     if cleaned.isna().any():
         cleaned = cleaned.cat.add_categories([""] if "" not in cleaned.cat.categories else []).fillna("")
@@ -170,6 +176,19 @@ def _texts(raw: pd.DataFrame, column: str) -> tuple[pd.Series, list[Rule]]:
     return cleaned, [(mask, lambda i: str(reasons[codes[i]]))]
 
 
+def _check_encodable(values: pd.Series, column: str) -> None:
+    """Raise an error if a text contains half of a surrogate pair, which is no character and cannot be encoded."""
+    for value in values:
+        if isinstance(value, str) and not value.isascii():
+            try:
+                value.encode()
+            except UnicodeEncodeError:
+                raise CatalogError(
+                    f"{column} {show(value)} contains half of a surrogate pair, which is not a character. Correct the "
+                    "text."
+                ) from None
+
+
 def _numbers(raw: pd.DataFrame, column: str) -> tuple[pd.Series, list[Rule]]:
     if column not in raw.columns:
         return pd.Series(np.full(len(raw), np.nan)), []
@@ -178,6 +197,7 @@ def _numbers(raw: pd.DataFrame, column: str) -> tuple[pd.Series, list[Rule]]:
     if given.dtype == np.float64:
         numbers = given
     else:
+        _check_encodable(given, column)
         texts = given.astype(str).str.strip()
         # Texts that Python accepts as numbers, such as "inf", "1_000" and "True", are not prices.
         plain = texts.str.fullmatch(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")

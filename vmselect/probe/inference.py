@@ -32,7 +32,7 @@ from vmselect.probe.sampling import Observation, watch_call
 from vmselect.records.inference import Calls, InferenceRecord, InferenceSetup, Label
 from vmselect.records.latency_histogram import GROWTH, count_buckets, value_of
 from vmselect.records.warmup import detect_warmup
-from vmselect.units import format_seconds
+from vmselect.units import count_of, format_seconds
 
 MAX_CLIENTS = 1_000
 
@@ -85,7 +85,7 @@ def describe(record: InferenceRecord) -> str:
         shown.append(f"{rate:,.0f} items/s" if rate >= 100 else f"{rate:.3g} items/s")
     if record.failed:
         shown.append(f"{record.failed:,} failed")
-    return f"{calls.total:,} calls, {', '.join(shown)}" if shown else "no calls"
+    return f"{count_of(calls.total, 'call')}, {', '.join(shown)}" if shown else "no calls"
 
 
 @dataclass(eq=False, repr=False, kw_only=True)

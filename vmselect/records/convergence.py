@@ -21,6 +21,7 @@ from vmselect.intervals import Interval
 from vmselect.records.record import Count, Moment, Name, Number, Part, PositiveCount, Record, Seconds, Text
 from vmselect.records.training import MAX_EPOCHS
 from vmselect.records.usage import Usage
+from vmselect.units import count_of
 
 MonitoredValue = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
@@ -212,7 +213,8 @@ class ConvergenceRun(Part):
             state = state.after(rule, epoch, value)
         problem = ""
         if len(known) < MIN_VALUES:
-            problem = f"the run has {len(known)} values of {rule.monitor}, and a forecast requires {MIN_VALUES}"
+            values = count_of(len(known), "value")
+            problem = f"the run has {values} of {rule.monitor}, and a forecast requires {MIN_VALUES}"
         elif state.best is None or not math.isfinite(state.best):
             problem = f"the best value of {rule.monitor} so far is {state.best}"
         if problem:

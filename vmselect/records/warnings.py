@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from vmselect._hooks import hook
 from vmselect.findings import Finding, warnings_first
 from vmselect.records.training import Profile
+from vmselect.units import count_of
 
 UNSTABLE_SPREAD = 0.25
 """Spread of steady step times (interquartile range divided by median) above which they are reported as unstable."""
@@ -91,7 +92,8 @@ def _steps(profile: Profile) -> Iterator[Finding]:
     if profile.probe in ("iteration", "loop") and len(steady) < FEW_STEPS and profile.outcome != "out_of_memory":
         yield Finding(
             "few-steps",
-            f"Only {len(steady)} steady steps were recorded, so the estimate is uncertain.",
+            f"Only {count_of(len(steady), 'steady step')} {'was' if len(steady) == 1 else 'were'} recorded, so the "
+            "estimate is uncertain.",
             "Probe with a larger steps=, or on more data.",
         )
     if len(steady) < FEW_STEPS:

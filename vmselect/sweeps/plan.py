@@ -41,7 +41,7 @@ from vmselect._checks import (
 )
 from vmselect._files import has_file, read_text, write_text
 from vmselect.errors import ArgumentError, CatalogError, PlanError
-from vmselect.units import cost_usd
+from vmselect.units import cost_usd, count_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -362,7 +362,7 @@ class Plan:
         return hash(self.fingerprint)
 
     def __repr__(self) -> str:
-        return f"<Plan: {len(self.trials)} trials of {show(self.command)} with runner {self.runner}>"
+        return f"<Plan: {count_of(len(self.trials), 'trial')} of {show(self.command)} with runner {self.runner}>"
 
     def _combine_levels(self) -> list[Factors]:
         levels = self.factors.values()

@@ -6,12 +6,13 @@ import datetime as dt
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import vmselect as vs
 from tests.support.priced import OFFER
-from vmselect.catalog.offer import describe_age, name_gpu
-from vmselect.errors import CatalogError
+from vmselect.catalog.offer import COLUMNS, describe_age, describe_nearest, find_nearest, name_gpu
+from vmselect.errors import CatalogError, VmselectError
 
 
 def taken(**changes: Any) -> bool:
@@ -84,3 +85,29 @@ def test_names_of_gpus(name: str, memory_gib: float | None, model: str) -> None:
 def test_a_numpy_bool_is_not_a_price() -> None:
     with pytest.raises(CatalogError):
         vs.Offer(**{**OFFER, "usd_per_hour": np.True_})
+
+
+@pytest.mark.parametrize("text", [chr(0xD800), f"a{chr(0xDFFF)}", f"{chr(0xDC80)}b"])
+@pytest.mark.parametrize("column", COLUMNS)
+def test_half_of_a_surrogate_pair_is_refused(column: str, text: str) -> None:
+    assert not taken(**{column: text})
+    frame = pd.DataFrame([OFFER | {column: text}], dtype=object)
+    with pytest.raises(CatalogError):
+        vs.Catalog.embedded("2021-02-28").with_offers(frame)
+
+
+@pytest.mark.parametrize("name", [chr(0xD800), chr(0xDC80)])
+def test_half_of_a_surrogate_pair_is_no_field(name: str) -> None:
+    with pytest.raises(VmselectError):
+        vs.Catalog.embedded("2021-02-28").with_offers([{**OFFER, name: 1}])
+
+
+@pytest.mark.parametrize(
+    ("name", "nearest"),
+    [("NC6", ["Standard_NC6"]), ("g4dn.xlage", ["g4dn.xlarge", "g4ad.xlarge"]), ("G4DN.XLARGE", None), ("my-pc", [])],
+)
+def test_the_nearest_names(name: str, nearest: list[str] | None) -> None:
+    known = ["", "Standard_NC6", "g4dn.xlarge", "g4ad.xlarge", "ND96"]
+    found = find_nearest(name, known)
+    assert found == nearest if nearest is not None else found[0] == "g4dn.xlarge"
+    assert all(one in describe_nearest(name, known) for one in found or ["ND96"])
