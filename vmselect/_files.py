@@ -49,6 +49,8 @@ def read_bytes(path: AnyPath, *, noun: str, limit: int, error: type[VmselectErro
                 data += more
         finally:
             os.close(handle)
+    except FileNotFoundError:
+        raise error(f"{path}: there is no such file or folder. Check the path.") from None
     except (OSError, ValueError, TypeError) as cannot:
         raise error(f"{path}: the {noun} cannot be read: {_reason(cannot)}. Check the path.") from None
     if len(data) > limit:

@@ -110,7 +110,7 @@ def test_nothing_feasible_exits_1(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["rank", "nowhere.json"], "vmselect: nowhere.json: the profile cannot be read"),
+        (["rank", "nowhere.json"], "vmselect: nowhere.json: there is no such file or folder"),
         (["rank", "{folder}", "--epochs", "many"], "vmselect: --epochs 'many'"),
         (["rank", "{folder}", "--objective", "cost=much"], "vmselect: --objective"),
         (["rank", "{folder}", "-e", "50", "--market", "bazaar"], "vmselect: market must be one of"),

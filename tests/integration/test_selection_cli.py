@@ -77,7 +77,7 @@ def test_the_page_is_written(folders: tuple[str, str], tmp_path: Path) -> None:
     [
         (("--minimum-metric", "high"), "--minimum-metric 'high'"),
         (("--minimum-metric", "val_f1=0.5"), "val_f1"),
-        (("--study", "nowhere.json"), "nowhere.json: the convergence study cannot be read"),
+        (("--study", "nowhere.json"), "nowhere.json: there is no such file or folder"),
     ],
 )
 def test_an_invalid_argument_is_an_error(folders: tuple[str, str], arguments: tuple[str, ...], message: str) -> None:

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 import vmselect as vs
 from vmselect.intervals import Interval
 from vmselect.ranking import MEASURES, Interruptions
+from vmselect.ranking.text import PLURALS, REASONS, describe_reason
 from vmselect.report.page_data import page_data
 from vmselect.units import format_epochs, format_kg, format_kwh, format_seconds, format_usd
 
@@ -313,3 +314,10 @@ def test_a_label_has_at_most_two_lines(scripts: Scripts) -> None:
     assert lines(60, "spot") == [f"{name} · spot"]
     assert lines(24) == [name]
     assert lines(12) == ["Standa…00_v4"]
+
+
+def test_reasons_are_described_as_in_python(scripts: Scripts) -> None:
+    assert scripts.call("[REASONS, PLURALS]") == [REASONS, PLURALS]
+    pairs = [(code, count) for code in (*REASONS, "another_reason") for count in (1, 2, 1234)]
+    found = scripts.call("pairs.map(([code, count]) => describeReason(code, count))", pairs=pairs)
+    assert found == [describe_reason(code, count) for code, count in pairs]

@@ -23,7 +23,7 @@ from vmselect.ranking.rows import Excluded, only_finite
 from vmselect.records import Profile
 from vmselect.scoring.arithmetic import error_percent, kendall_tau, list_run_seconds
 from vmselect.scoring.arithmetic import regret as measure_regret
-from vmselect.units import format_seconds, printable, printable_lines
+from vmselect.units import count_of, format_seconds, printable, printable_lines
 
 if TYPE_CHECKING:
     from vmselect.ranking.result import Ranking
@@ -104,7 +104,7 @@ class Accuracy:
         return printable_lines("\n".join([*lines, self.verdict]))
 
     def __repr__(self) -> str:
-        return f"<Accuracy of {len(self)} trainings: {self.verdict}>"
+        return f"<Accuracy of {count_of(len(self), 'training')}: {self.verdict}>"
 
     def to_frame(self) -> pd.DataFrame:
         """A DataFrame with a row per training."""

@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from vmselect.catalog import Catalog, describe_nearest, describe_unpriced, last_sold, name_in_service, provider_terms
+from vmselect.catalog import Catalog, describe_unpriced, find_nearest, last_sold, name_in_service, provider_terms
+from vmselect.catalog.offer import OWN_PRICE
 from vmselect.emissions import Emissions
 from vmselect.estimation.runtime import ClosedForm
 from vmselect.findings import Finding
@@ -329,15 +330,16 @@ def _explain_no_price(
             f"`vmselect prices refresh --source skypilot --region {places[0]}`, or choose another region with region="
         )
     if machine := describe_unpriced(name):
-        remedy = "run `vmselect prices refresh`, or add a price with Catalog.with_offers or --own-prices"
+        remedy = f"run `vmselect prices refresh`, or add a price with {OWN_PRICE}"
         return f"no price of {name} is known ({machine}); {remedy}"
     owner = f" from {provider}" if provider else ""
-    hint = describe_nearest(name, catalog.offers(market=None)["instance_type"].cat.categories)
-    if hint.startswith("Did you mean"):
-        return f"the catalog has no price of {name}{owner}; d{hint.removesuffix('?')[1:]}"
     if date := last_sold(name):
         return f"the catalog has no price of {name}{owner}; the snapshot of {date} has it (--date {date})"
-    return f"the catalog has no price of {name}{owner}; add one with Catalog.with_offers or --own-prices"
+    types = {str(known) for known in catalog.offers(market=None)["instance_type"].cat.categories} - {name}
+    if near := find_nearest(name, sorted(types)):
+        correct = f"correct the name with `vmselect label --replace` (similar names: {', '.join(near)})"
+        return f"the catalog has no price of {name}{owner}; {correct}, or add a price with {OWN_PRICE}"
+    return f"the catalog has no price of {name}{owner}; add one with {OWN_PRICE}"
 
 
 def candidate_findings(candidates: Candidates, candidate: int, settings: Settings) -> tuple[Finding, ...]:

@@ -30,6 +30,7 @@ from vmselect.prediction.machines import Prediction
 from vmselect.ranking.rows import Excluded, only_finite
 from vmselect.records import Profile
 from vmselect.records.forecast import Basis
+from vmselect.records.record import NAME_THE_MACHINE
 from vmselect.scoring.recalibration import Adjustment, Recalibration
 
 Fit = Callable[[Sequence[Profile], int | None], RuntimeModel]
@@ -193,7 +194,7 @@ class Measured:
 
     def __init__(self, profiles: Sequence[Profile], fit: Fit, *, given: Iterable[str] = ()) -> None:
         self.machine_estimates: list[MachineEstimate] = []
-        reason = "the profile does not name its instance type; probe with instance_type="
+        reason = f"the profile does not name its instance type; {NAME_THE_MACHINE}"
         unknown = [profile for profile in profiles if profile.instance_type is None]
         self.excluded = [Excluded(profile.title, "unknown_instance_type", reason) for profile in unknown]
         self._fit, self._records = fit, defaultdict[tuple[Any, ...], list[Profile]](list)

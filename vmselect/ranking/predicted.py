@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
 
 from vmselect._checks import check_name, check_number, maybe, several
-from vmselect.catalog import Catalog, provider_terms
+from vmselect.catalog import Catalog, find_nearest, provider_terms
+from vmselect.catalog.offer import OWN_PRICE
 from vmselect.diagnosis.causes import NEGLIGIBLE_WAIT
 from vmselect.errors import ArgumentError
 from vmselect.estimation import RuntimeModel
@@ -46,6 +47,7 @@ from vmselect.ranking.scaled import (
     scale_nodes,
 )
 from vmselect.records import Profile
+from vmselect.records.record import NAME_THE_MACHINE
 from vmselect.units import format_seconds
 
 Machines: TypeAlias = Literal["catalog", "all"] | str | Iterable[str] | None
@@ -53,6 +55,7 @@ FIXED_SPREAD = 0.5
 """Standard deviation of the log of the times that are taken from another machine (initialization, first step, epoch
 boundaries, validation): a factor of 2.3 up or down at 90 % confidence. Chosen by judgement."""
 FIXED_FREEDOM = 30.0
+NO_PROBE = "no_probe_to_predict_from"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,6 +116,8 @@ def add_predicted(
         refused = {machine: why for machine in wanted if (why := scaler.refuse(machine))}
         excluded += [Excluded(machine.instance_type, why.code, why.reason) for machine, why in refused.items()]
         wanted = [machine for machine in wanted if machine not in refused]
+    if not estimates and chosen.names:
+        excluded += _unpredictable(wanted, profiles, scaled=scaler is not None)
     points = read_history([*read_profiles(history), *profiles], types)
     works: dict[tuple[Any, ...], list[MachineEstimate]] = {}
     for one in estimates:
@@ -163,14 +168,27 @@ def predict_estimates(
 def _missing(chosen: MachineFilter, types: MachineTypes, wanted: Sequence[Machine]) -> list[Excluded]:
     """Exclusions of machines that the user named but that have no matching offer."""
     found = {machine.instance_type for machine in wanted}
-    reasons = {
-        name: "no offer of this machine matches the filters, regions and markets; change these"
-        if name in types.by_name
-        else "the catalog has no price of this machine; add one with Catalog.with_offers or --own-prices"
-        for name in chosen.names or ()
-        if name not in found
-    }
-    return [Excluded(name, "no_price", reason) for name, reason in reasons.items()]
+    return [Excluded(name, "no_price", _why_missing(name, types)) for name in chosen.names or () if name not in found]
+
+
+def _why_missing(name: str, types: MachineTypes) -> str:
+    if name in types.by_name:
+        return "no offer of this machine matches the filters, regions and markets; change these"
+    near = find_nearest(name, types.by_name)
+    similar = f"correct the name (similar names: {', '.join(near)}), or " if near else ""
+    return f"the catalog has no price of this machine; {similar}add a price with {OWN_PRICE}"
+
+
+def _unpredictable(wanted: Sequence[Machine], profiles: Sequence[Profile], *, scaled: bool) -> list[Excluded]:
+    """Exclusions of the ``wanted`` machines, if there is no machine estimate from which to predict them."""
+    nothing = "so there is nothing to predict from"
+    if all(profile.instance_type is None for profile in profiles):
+        reason = f"no profile names its instance type, {nothing}; {NAME_THE_MACHINE}"
+    elif scaled:
+        reason = f"no training on one GPU could be estimated, {nothing}; probe a machine with one GPU"
+    else:
+        reason = f"no training time could be estimated, {nothing}; probe a machine again"
+    return [Excluded(name, NO_PROBE, reason) for name in dict.fromkeys(machine.instance_type for machine in wanted)]
 
 
 def _as_probe(one: MachineEstimate) -> Probe:

@@ -39,7 +39,7 @@ from vmselect.ranking.next_probe import NextProbe, find_next_probe
 from vmselect.ranking.rows import Excluded, Floats, Ints, Lazy, Row
 from vmselect.ranking.scaled import describe_scaling, plain_rows, scaling_table
 from vmselect.records import Profile
-from vmselect.units import printable, printable_lines
+from vmselect.units import count_of, printable, printable_lines
 
 if TYPE_CHECKING:
     from vmselect.convergence import ConvergenceStudy
@@ -370,7 +370,7 @@ class Ranking:
         return printable_lines(text.as_text(self))
 
     def __repr__(self) -> str:
-        return f"<Ranking of {len(self)} rows: {printable(self.verdict)}>"
+        return f"<Ranking of {count_of(len(self), 'row')}: {printable(self.verdict)}>"
 
     @property
     def study(self) -> ConvergenceStudy | None:

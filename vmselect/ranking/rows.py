@@ -102,7 +102,11 @@ class Excluded:
     candidate: str
     reason_code: str
     reason: str
+    """Text without a final period, so that it can be part of a sentence."""
     epochs: float | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "reason", self.reason.rstrip(". "))
 
     def __str__(self) -> str:
         return printable(f"{self.candidate}: {self.reason}")
@@ -113,7 +117,7 @@ class Excluded:
         reason = str(error)
         for name in (candidate, *names):
             reason = reason.removeprefix(f"{name}: ")
-        return cls(candidate, "no_estimate", reason.removesuffix("."))
+        return cls(candidate, "no_estimate", reason)
 
 
 class Lazy(Sequence[Item], Generic[Item]):

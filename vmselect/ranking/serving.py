@@ -34,7 +34,8 @@ from vmselect.ranking.measures import read_catalog, read_markets, read_regions
 from vmselect.ranking.rows import Excluded, only_finite
 from vmselect.records import latency_histogram
 from vmselect.records.inference import InferenceRecord
-from vmselect.units import SECONDS_PER_HOUR, format_seconds, format_usd, printable_lines
+from vmselect.records.record import NAME_THE_MACHINE
+from vmselect.units import SECONDS_PER_HOUR, count_of, format_seconds, format_usd, printable_lines
 
 SIMULATED_CALLS = 5_000
 """Number of simulated requests; fifty of them are above the 99th percentile."""
@@ -79,7 +80,7 @@ def gather_services(records: Sequence[InferenceRecord]) -> tuple[list[Service], 
     excluded: list[Excluded] = []
     for record in records:
         if record.instance_type is None:
-            reason = "the record does not name its instance type; probe with instance_type="
+            reason = f"the record does not name its instance type; {NAME_THE_MACHINE}"
             excluded.append(Excluded(record.title, "unknown_instance_type", reason))
         elif not record.calls.total or not record.calls.service_seconds:
             excluded.append(
@@ -243,7 +244,7 @@ class ServingRanking:
         return printable_lines(self.verdict) if self.rows else "No machine can serve the load."
 
     def __repr__(self) -> str:
-        return f"<ServingRanking of {len(self)} rows: {self}>"
+        return f"<ServingRanking of {count_of(len(self), 'row')}: {self}>"
 
     def cost_range(self) -> pd.DataFrame:
         """Hourly cost and throughput of each machine with the minimum and maximum of the argument ``instances``."""

@@ -7,13 +7,50 @@ from typing import TYPE_CHECKING
 
 from vmselect.findings import Finding, warnings_first
 from vmselect.ranking.measures import MEASURES, describe_objective
-from vmselect.units import format_chance, format_seconds, format_usd
+from vmselect.units import count_of, format_chance, format_seconds, format_usd
 
 if TYPE_CHECKING:
     from vmselect.ranking.result import Ranking
     from vmselect.ranking.rows import Row
 
 SHOWN = 3
+REASONS = {
+    "below_minimum_metric": "misses the minimum metric",
+    "co2_unknown": "emits an unknown amount of CO2",
+    "contradictory_records": "cannot be predicted from contradictory records",
+    "energy_unknown": "uses an unknown amount of energy",
+    "epochs_unknown": "needs an unknown number of epochs",
+    "input_bound": "cannot be predicted from steps that are limited by CPU or input",
+    "metric_unknown": "has an unknown final metric",
+    "never_probed": "was never probed",
+    "no_estimate": "cannot be estimated",
+    "no_gpu": "has no GPU",
+    "no_gpu_figures": "has no published GPU figures",
+    "no_gpu_probed": "cannot be predicted without a probe on a GPU",
+    "no_price": "has no price",
+    "no_probe_to_predict_from": "cannot be predicted from these profiles",
+    "no_steps": "cannot be predicted without step times",
+    "no_transfer": "has no measured transfer time",
+    "no_two_node_probe": "was not probed on two nodes",
+    "other_batch_size": "was measured at another batch size",
+    "other_vendor": "has a GPU of a vendor that was not probed",
+    "out_of_memory": "ran out of memory",
+    "over_budget": "is over the budget",
+    "over_co2_limit": "is over the CO2 limit",
+    "over_deadline": "is over the deadline",
+    "retired": "can no longer be rented",
+    "several_gpus": "cannot be predicted from a probe on several GPUs",
+    "share_of_gpu": "has only a share of a GPU",
+    "too_disturbed": "was measured under too much disturbance",
+    "too_little_gpu_memory": "has too little GPU memory",
+    "too_many_gpus": "has too many GPUs to be predicted",
+    "too_many_nodes": "has too many nodes to be predicted",
+    "unknown_instance_type": "has no instance type in its profile",
+    "unused_gpu": "has a GPU that the training did not use",
+}
+"""What is said about one candidate that is excluded with this reason code; ``verdict_text.js`` has the same table."""
+PLURALS = {"emits": "emit", "has": "have", "is": "are", "misses": "miss", "needs": "need", "uses": "use", "was": "were"}
+"""Plurals of the verbs with which the texts of :data:`REASONS` begin; other verbs have the same form."""
 NEARLY_AS_GOOD, MUCH_LESS = 1.1, 0.8
 """Limits for an alternative: its score is at most 10 % worse than that of the choice, and a measure that is not in the
 objective is at least 20 % lower. Chosen by judgement."""
@@ -171,7 +208,14 @@ def nothing_feasible(ranking: Ranking) -> str:
 
 def _describe_reasons(ranking: Ranking) -> str:
     """Text with the number of excluded candidates for each reason."""
-    return ", ".join(
-        f"{count:,} candidate{'' if count == 1 else 's'} {code.replace('_', ' ')}"
-        for code, count in ranking.count_reasons().most_common()
-    )
+    return ", ".join(describe_reason(code, count) for code, count in ranking.count_reasons().most_common())
+
+
+def describe_reason(code: str, count: int) -> str:
+    """Text: that ``count`` candidates are excluded with the reason ``code``.
+
+    >>> describe_reason("no_price", 1), describe_reason("over_deadline", 2)
+    ('1 candidate has no price', '2 candidates are over the deadline')
+    """
+    verb, _, rest = REASONS.get(code, f"is excluded ({code.replace('_', ' ')})").partition(" ")
+    return f"{count_of(count, 'candidate')} {verb if count == 1 else PLURALS.get(verb, verb)} {rest}"

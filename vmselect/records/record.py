@@ -12,7 +12,7 @@ import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
@@ -122,10 +122,16 @@ class Placement(Part):
         return cls(**{name: Fact(value=text, source="given") for name, text in known.items()})
 
 
+NAME_THE_MACHINE = (
+    "name the machine with `vmselect label FILE --instance-type NAME`, or pass instance_type= to the probe"
+)
+"""What to do about a record without an instance type, for messages."""
+
 UNKNOWN_INSTANCE_TYPE = Finding(
     "unknown-instance-type",
     "The instance type of this machine is unknown, so no price can be assigned to it.",
-    "Pass instance_type= to the probe or set the environment variable VMSELECT_INSTANCE_TYPE.",
+    "Run `vmselect label FILE --instance-type NAME`. For later probes, pass instance_type= or set the environment "
+    "variable VMSELECT_INSTANCE_TYPE.",
     "info",
 )
 
@@ -161,6 +167,24 @@ class Record(Part):
     def provider(self) -> str | None:
         """Cloud provider of the machine (such as aws), or None if unknown."""
         return self.placement.provider.value if self.placement.provider else None
+
+    def with_placement(
+        self, *, instance_type: str | None = None, region: str | None = None, provider: str | None = None
+    ) -> Self:
+        """A copy of the record that names its machine. Arguments that are None leave that part as it is.
+
+        The placement of the copy states that the user has given these values (source "given").
+
+        >>> from vmselect import Profile
+        >>> profile = Profile.from_times(batch_size=8, iteration_seconds=0.1)
+        >>> named = profile.with_placement(instance_type="g4dn.xlarge")
+        >>> named.instance_type, named.placement.instance_type.source, named.id == profile.id
+        ('g4dn.xlarge', 'given', True)
+        """
+        with given_as("placement"):
+            given = Placement.given(instance_type=instance_type, region=region, provider=provider)
+        known = {name: fact for name in Placement.model_fields if (fact := getattr(given, name)) is not None}
+        return self.model_copy(update={"placement": self.placement.model_copy(update=known)})
 
     def find_unknown_machine(self) -> list[Finding]:
         """A list with a finding if the instance type is unknown, otherwise an empty list."""

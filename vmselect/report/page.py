@@ -44,7 +44,8 @@ def write_page(ranking: Ranking, path: str | os.PathLike[str]) -> Path:
 def render_page(ranking: Ranking) -> str:
     """The report page of ``ranking`` as HTML."""
     main = read_asset("ranking.html").rstrip()
-    return assemble(page_data(ranking), main=main, scripts=SCRIPTS, first=("ranking", "the ranking"))
+    first = ("ranking", "the ranking") if len(ranking.candidates) else ("excluded", "the excluded candidates")
+    return assemble(page_data(ranking), main=main, scripts=SCRIPTS, first=first)
 
 
 def assemble(data: Mapping[str, Any], *, main: str, scripts: Sequence[str], first: tuple[str, str]) -> str:

@@ -12,7 +12,7 @@ from vmselect.ranking import MethodologyCost, next_probe
 from vmselect.ranking.measures import NO_LIMITS
 from vmselect.ranking.probability import ErrorModel
 from vmselect.report.training_charts import epoch_curve_points, step_points, usage_points
-from vmselect.units import count_epochs, format_seconds, format_usd
+from vmselect.units import count_epochs, count_of, format_seconds, format_usd
 
 if TYPE_CHECKING:
     from vmselect.ranking import Ranking
@@ -84,8 +84,9 @@ def _subject(ranking: Ranking) -> list[str]:
     parts = [*sorted(models)[:1]]
     if batches:
         parts.append("batch " + ", ".join(map(str, batches)))
-    parts.append(f"{measured} machine{'s' if measured != 1 else ''} measured")
-    return [*parts, f"{predicted} predicted"] if predicted else parts
+    parts += [f"{count_of(measured, 'machine')} measured"] if measured or predicted else []
+    parts += [f"{predicted} predicted"] if predicted else []
+    return parts or ["no machine can be ranked"]
 
 
 def _facts(ranking: Ranking) -> list[list[str]]:
@@ -140,7 +141,7 @@ def _measured(ranking: Ranking) -> str:
     profiles = _profiles(ranking)
     days = sorted({profile.created.date().isoformat() for profile in profiles if profile.outcome != "given"})
     given = sum(profile.outcome == "given" for profile in profiles)
-    parts = [f"{len(profiles)} profile{'s' if len(profiles) != 1 else ''}"]
+    parts = [count_of(len(profiles), "profile")]
     if days:
         parts.append(f"made {_span(days)}")
     if given:

@@ -6,8 +6,9 @@ Each chart has two functions: ``*_points`` returns its numbers, ``*_chart`` draw
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -63,6 +64,8 @@ TERM_COLORS = {
 }
 
 Value = Literal["time", "cost"]
+Area = tuple[float, float, float, float]
+"""Left, right, lower and upper end of a rectangle in pixels."""
 
 
 # -- time against cost -------------------------------------------------------------------------------------------------
@@ -111,7 +114,9 @@ def time_cost_chart(ranking: Ranking) -> Any:
     ]
     named = data.head(MAX_LABELS)
     most = (data["hours_high"].max(), data["cost_high"].max())
-    sides = choose_sides(named["hours"], named["cost_usd"], named["machine"], most=most, log=wide)
+    joined = data[data["kind"] != "other"].sort_values("hours")
+    line = list(zip(joined["hours"], joined["cost_usd"], strict=True))
+    sides = choose_sides(named["hours"], named["cost_usd"], named["machine"], most=most, log=wide, line=line)
     for align, dx, dy in SIDES:
         here = named[[side == (align, dx, dy) for side in sides]]
         text = alt.Chart(here).mark_text(align=align, dx=dx, dy=dy, color="#1b1f24")
@@ -136,27 +141,53 @@ def _marks(data: pd.DataFrame, *, size: int, tooltip: list[str], **encoding: Any
 
 
 def choose_sides(
-    x: Iterable[float], y: Iterable[float], texts: Iterable[str], *, most: tuple[float, float], log: bool
+    x: Iterable[float],
+    y: Iterable[float],
+    texts: Iterable[str],
+    *,
+    most: tuple[float, float],
+    log: bool,
+    line: Sequence[tuple[float, float]] = (),
 ) -> list[tuple[str, int, int] | None]:
     """For each point, the first of :data:`SIDES` at which its label overlaps no other label or point; None if none.
 
-    ``most`` is the largest value on each axis. No label crosses the vertical axis.
+    Sides at which the label does not cross the ``line``, given by its corners, are preferred. ``most`` is the largest
+    value on each axis. No label crosses the vertical axis.
     """
-    across = _pixels(x, WIDTH, most=most[0], log=log)
-    up = _pixels(y, HEIGHT, most=most[1], log=log)
-    taken = [(a - 5, a + 5, b - 5, b + 5) for a, b in zip(across, up, strict=True)]
+    across = _pixels([*x, *(corner[0] for corner in line)], WIDTH, most=most[0], log=log)
+    up = _pixels([*y, *(corner[1] for corner in line)], HEIGHT, most=most[1], log=log)
+    places, names = list(zip(across, up, strict=True)), list(texts)
+    points, corners = places[: len(names)], places[len(names) :]
+    drawn = [_around(place, 1.0) for place in _along(corners)]
+    taken = [_around(point, 5.0) for point in points]
     chosen: list[tuple[str, int, int] | None] = []
-    for a, b, text in zip(across, up, texts, strict=True):
+    for (a, b), text in zip(points, names, strict=True):
         width = 6.2 * len(text)
-        chosen.append(None)
+        areas: dict[tuple[str, int, int], Area] = {}
         for align, dx, dy in SIDES:
             left = a + dx - (width if align == "right" else 0)
             area = (left, left + width, b - dy - 6, b - dy + 6)
-            if left >= 0 and all(area[1] < t[0] or area[0] > t[1] or area[3] < t[2] or area[2] > t[3] for t in taken):
-                taken.append(area)
-                chosen[-1] = (align, dx, dy)
-                break
+            if left >= 0 and _is_free(area, taken):
+                areas[align, dx, dy] = area
+        side = next((side for side, area in areas.items() if _is_free(area, drawn)), next(iter(areas), None))
+        chosen.append(side)
+        taken += [areas[side]] if side else []
     return chosen
+
+
+def _around(point: tuple[float, float], margin: float) -> Area:
+    return point[0] - margin, point[0] + margin, point[1] - margin, point[1] + margin
+
+
+def _is_free(area: Area, others: Iterable[Area]) -> bool:
+    return all(area[1] < o[0] or area[0] > o[1] or area[3] < o[2] or area[2] > o[3] for o in others)
+
+
+def _along(corners: Sequence[tuple[float, float]]) -> Iterator[tuple[float, float]]:
+    """Yield points of the line through ``corners``, at most 4 pixels apart."""
+    for (a, b), (c, d) in pairwise(corners):
+        parts = max(1, math.ceil(math.hypot(c - a, d - b) / 4))
+        yield from ((a + (c - a) * k / parts, b + (d - b) * k / parts) for k in range(parts + 1))
 
 
 def _pixels(values: Iterable[float], size: int, *, most: float, log: bool) -> list[float]:

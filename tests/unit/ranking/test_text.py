@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import vmselect as vs
 from tests.support.priced import prices
 from tests.support.profiles import make_epoch_profile
 from tests.support.rankings import probe, rank, rank_epochs
+from vmselect.prediction import machines, memory
+from vmselect.ranking import estimates, scaled
+from vmselect.ranking.measures import LIMITED
+from vmselect.ranking.predicted import NO_PROBE
+from vmselect.ranking.rows import Excluded
+from vmselect.ranking.text import PLURALS, REASONS, describe_reason
+
+SOURCES = sorted((Path(vs.__file__).parent / "ranking").glob("*.py"))
+SERVING = {"no_calls", "over_latency", "over_capacity"}
+"""Codes of rankings for serving, which do not count reasons."""
 
 
 def rank_many(count: int, step: float = 1.0, **options: Any) -> vs.Ranking:
@@ -96,3 +110,44 @@ def test_the_text_shows_findings_of_the_winner() -> None:
     text = str(rank([probe("small"), probe("unheard-of")], market="spot"))
     assert "Excluded: 1 candidate " in text
     assert "Warning: " in text
+
+
+codes = st.sampled_from([*sorted(REASONS), "another", "a_new_reason"])
+
+
+@given(codes, st.integers(1, 10**7))
+def test_a_counted_reason_is_a_clause_with_a_verb(code: str, count: int) -> None:
+    number, noun, verb, *rest = describe_reason(code, count).split(" ")
+    assert int(number.replace(",", "")) == count
+    verbs = PLURALS if count == 1 else PLURALS.values()
+    assert noun == ("candidate" if count == 1 else "candidates")
+    assert verb in (*verbs, "can", "cannot", "ran")
+    assert rest
+    assert "_" not in "".join(rest)
+    assert rest[-1][-1] not in ".,;:"
+
+
+@given(st.text(), st.text().filter(lambda text: text.rstrip(". ")))
+def test_a_reason_ends_a_sentence_with_one_period(candidate: str, reason: str) -> None:
+    sentence = f"Excluded: {Excluded(candidate, 'no_price', reason)}."
+    assert not sentence.endswith(("..", " ."))
+
+
+def test_every_reason_code_has_a_text() -> None:
+    limits = {measure.limit.reason_code for measure in LIMITED if measure.limit}
+    predicted = {
+        getattr(machines, name)
+        for name in ("NEVER_PROBED", "NO_GPU", "OTHER_VENDOR", "NO_FIGURES", "INPUT_BOUND", "CONTRADICTORY")
+    } | {machines.SEVERAL_GPUS, machines.NO_STEPS, machines.SHARED_GPU, machines.NO_GPU_SOLD, NO_PROBE}
+    scaled_codes = {scaled.TOO_MANY_GPUS, scaled.TOO_MANY_NODES, scaled.NO_TWO_NODES, memory.TOO_LITTLE_MEMORY}
+    studied = {estimates.BELOW_MINIMUM, estimates.UNKNOWN_METRIC, estimates.UNKNOWN_EPOCHS}
+    written = set(re.findall(r'Excluded\([^"\n]*?"(\w+)", ', "".join(path.read_text() for path in SOURCES)))
+    assert {"no_price", "retired", "out_of_memory"} <= written
+    assert (limits | predicted | scaled_codes | studied | written) - SERVING <= set(REASONS)
+
+
+def test_a_disturbed_probe_is_excluded_in_one_sentence() -> None:
+    reason = Excluded("m", "too_disturbed", "the probe was disturbed. Stop the cause and probe again.").reason
+    assert reason.endswith("probe again")
+    assert "1 candidate has no instance type" in rank([probe(None)]).verdict
+    assert ".." not in rank([probe(None), probe(None, 0.2)]).verdict

@@ -165,3 +165,11 @@ def test_steps_of_the_best_machine_come_first() -> None:
     data = page_data(vs.rank(profiles, epochs=10, objective="time"))
     titles = [one["title"] for one in data["page"]["steps"]]
     assert [title.split(",")[0] for title in titles] == ["g5.xlarge", "g4dn.xlarge", "a-unsold"]
+
+
+def test_the_page_without_a_candidate_counts_no_machines() -> None:
+    empty = vs.rank(make_profile(None), epochs=5)
+    assert page_data(empty)["page"]["subject"] == ["no machine can be ranked"]
+    assert 'href="#excluded"' in render_page(empty)
+    unpriced = vs.rank(make_profile("never-sold"), epochs=5)
+    assert page_data(unpriced)["page"]["subject"][-1] == "1 machine measured"

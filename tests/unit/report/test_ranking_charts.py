@@ -17,6 +17,7 @@ from vmselect.report.chart_style import labels
 from vmselect.report.page import read_asset
 from vmselect.report.ranking_charts import (
     SERVING_CHARTS,
+    SIDES,
     TERM_COLORS,
     batch_points,
     choose_sides,
@@ -151,6 +152,18 @@ def test_labels_do_not_cover_one_another() -> None:
     # A wide interval makes the axis long: a point near its start has no room for a label on the left.
     near = choose_sides([1, 1, 1], [1, 1.001, 1.002], ["a long name"] * 3, most=(9, 1.02), log=False)
     assert {side[0] for side in near if side} == {"left"}, "text that starts at the point"
+
+
+def test_labels_do_not_cross_the_line_if_another_side_is_free() -> None:
+    place = {"most": (10.0, 10.0), "log": False}
+    (free,) = choose_sides([5.0], [5.0], ["name"], **place)
+    (beside,) = choose_sides([5.0], [5.0], ["name"], line=[(5.0, 5.0), (10.0, 10.0)], **place)
+    everywhere = [(0, 5), (10, 5), (10, 5.3), (0, 5.3), (0, 4.7), (10, 4.7)]
+    (enclosed,) = choose_sides([5.0], [5.0], ["name"], line=everywhere, **place)
+    assert free == SIDES[0]
+    assert beside is not None
+    assert beside != SIDES[0], "the line rises to the right of the point"
+    assert enclosed in SIDES, "a label that crosses the line is better than none"
 
 
 def test_batch_points_are_the_pairs_at_their_cheapest_price() -> None:

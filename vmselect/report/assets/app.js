@@ -2,6 +2,9 @@
 
 const report = readReport(JSON.parse(dataText));
 const state = { settings: structuredClone(report.initial), view: null };
+// Without any candidate, no setting can change the result: the page shows only why, and what to do.
+const isEmpty = report.candidates.length === 0;
+const EXPLAINING = ["findings", "excluded"];
 let pending = false;
 
 function change(changes) {
@@ -21,14 +24,14 @@ function update() {
   nameCandidates(ranked.everyone.map((row) => row.candidate));
   state.view = { ...ranked, candidates: report.candidates, settings };
   replace(page("verdict"), verdictNodes(state.view));
-  replace(page("aside"), asideNodes(state.view));
+  replace(page("aside"), isEmpty ? [] : asideNodes(state.view));
   showControls(settings);
   sections.forEach((show) => show(state.view));
   document.querySelectorAll("svg.chart").forEach((chart) => tooltip.reach(chart));
 }
 
 function buildSections(host) {
-  const wanted = SECTIONS.filter((section) => section.shown?.(report) ?? true);
+  const wanted = SECTIONS.filter(({ id, shown }) => (!isEmpty || EXPLAINING.includes(id)) && (shown?.(report) ?? true));
   return wanted.map(({ id, title, lede, build }) => {
     const heading = h("h2", { id: `${id}-title` }, title);
     const intro = lede ? h("p", { class: "lede" }, lede) : null;
@@ -47,6 +50,7 @@ const showControls = buildControls(page("controls"), {
   change,
   reset: () => change(structuredClone(report.initial)),
 });
+if (isEmpty) page("controls").remove();
 const sections = buildSections(page("sections"));
 update();
 

@@ -3,6 +3,42 @@
 const MARKET_NAMES = {
   on_demand: "on demand", spot: "spot", reserved_1y: "reserved for 1 year", reserved_3y: "reserved for 3 years",
 };
+/** What is said about one candidate that is excluded with a reason code: the same table as in vmselect/ranking/text.py. */
+const REASONS = {
+  below_minimum_metric: "misses the minimum metric",
+  co2_unknown: "emits an unknown amount of CO2",
+  contradictory_records: "cannot be predicted from contradictory records",
+  energy_unknown: "uses an unknown amount of energy",
+  epochs_unknown: "needs an unknown number of epochs",
+  input_bound: "cannot be predicted from steps that are limited by CPU or input",
+  metric_unknown: "has an unknown final metric",
+  never_probed: "was never probed",
+  no_estimate: "cannot be estimated",
+  no_gpu: "has no GPU",
+  no_gpu_figures: "has no published GPU figures",
+  no_gpu_probed: "cannot be predicted without a probe on a GPU",
+  no_price: "has no price",
+  no_probe_to_predict_from: "cannot be predicted from these profiles",
+  no_steps: "cannot be predicted without step times",
+  no_transfer: "has no measured transfer time",
+  no_two_node_probe: "was not probed on two nodes",
+  other_batch_size: "was measured at another batch size",
+  other_vendor: "has a GPU of a vendor that was not probed",
+  out_of_memory: "ran out of memory",
+  over_budget: "is over the budget",
+  over_co2_limit: "is over the CO2 limit",
+  over_deadline: "is over the deadline",
+  retired: "can no longer be rented",
+  several_gpus: "cannot be predicted from a probe on several GPUs",
+  share_of_gpu: "has only a share of a GPU",
+  too_disturbed: "was measured under too much disturbance",
+  too_little_gpu_memory: "has too little GPU memory",
+  too_many_gpus: "has too many GPUs to be predicted",
+  too_many_nodes: "has too many nodes to be predicted",
+  unknown_instance_type: "has no instance type in its profile",
+  unused_gpu: "has a GPU that the training did not use",
+};
+const PLURALS = { emits: "emit", has: "have", is: "are", misses: "miss", needs: "need", uses: "use", was: "were" };
 const RIVALS_SHOWN = 3;
 const [NEARLY_AS_GOOD, MUCH_LESS] = [1.1, 0.8];
 
@@ -93,10 +129,17 @@ function countReasons({ alwaysExcluded, unsold, excluded }) {
   return [...counts].sort(([, a], [, b]) => b - a);
 }
 
+/** That `count` candidates are excluded with the reason `code`. */
+function describeReason(code, count) {
+  const [verb, ...rest] = (REASONS[code] ?? `is excluded (${code.replaceAll("_", " ")})`).split(" ");
+  const words = count === 1 ? ["candidate", verb] : ["candidates", PLURALS[verb] ?? verb];
+  return [formatCount(count), ...words, ...rest].join(" ");
+}
+
 function nothingFeasible(view) {
   const counts = countReasons(view);
   if (!counts.length) return ["Nothing is feasible: there are no candidates."];
-  const reasons = counts.map(([code, n]) => `${formatCount(n)} candidate${n === 1 ? "" : "s"} ${code.replaceAll("_", " ")}`);
+  const reasons = counts.map(([code, n]) => describeReason(code, n));
   const shortfall = shortfallParts(view);
   if (shortfall) return [`Nothing is feasible: ${reasons.join(", ")}. `, ...shortfall];
   const all = [...view.alwaysExcluded, ...view.unsold, ...view.excluded];
