@@ -15,8 +15,9 @@ from vmselect.cli.demo import demo
 from vmselect.cli.diff import diff
 from vmselect.cli.estimate import estimate
 from vmselect.cli.export import export
+from vmselect.cli.label import label
 from vmselect.cli.mcp import mcp
-from vmselect.cli.output import flag, print_err, set_quiet
+from vmselect.cli.output import QuietOption, accept_quiet, flag, print_err, set_quiet
 from vmselect.cli.probe import CONTEXT, probe
 from vmselect.cli.rank import next_probe, rank, report, select
 from vmselect.cli.schema import schema
@@ -40,6 +41,7 @@ app = typer.Typer(
 app.command()(demo)
 app.command(context_settings=CONTEXT)(probe)
 app.command()(check)
+app.command()(label)
 app.command()(estimate)
 app.command()(rank)
 app.command("next")(next_probe)
@@ -56,6 +58,7 @@ app.command()(schema)
 app.add_typer(prices.app, name="prices")
 app.add_typer(sweep.app, name="sweep")
 app.add_typer(history.app, name="history")
+accept_quiet(app)
 
 
 def main() -> None:
@@ -80,15 +83,15 @@ def _print_version(wanted: bool) -> None:
 
 @app.callback()
 def _common(
+    context: typer.Context,
     version: Annotated[
         bool, flag("--version", help="Print the version and exit.", is_eager=True, callback=_print_version)
     ] = False,
-    quiet: Annotated[
-        bool, flag("--quiet", "-q", help="Print results and errors only, without messages and progress.")
-    ] = False,
+    quiet: QuietOption = False,
 ) -> None:
     """Before any command, handle the options of ``vmselect`` itself and restore files that killed probes changed."""
     from vmselect.probe.protected_run import recover
 
     set_quiet(quiet)
+    context.call_on_close(lambda: set_quiet(False))
     recover(lambda line: print_err([f"vmselect: {line}"], always=True))

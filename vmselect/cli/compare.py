@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from vmselect import _defaults
-from vmselect.cli.options import CatalogOption, DateOption, OwnPricesOption, open_catalog, price_option
+from vmselect.cli.options import PriceOptions, with_price_options
 from vmselect.cli.output import Format, FormatOption, emit, flag, frame_rows, print_err, print_out, working
 from vmselect.errors import ArgumentError
 
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
     from vmselect.records import Record
 
 
+@with_price_options
 def compare(
     paths: Annotated[list[str], typer.Argument(metavar="RECORD", help="Files, folders or URLs of folders of records.")],
     by: Annotated[
@@ -61,14 +61,9 @@ def compare(
     ] = None,
     model: Annotated[str | None, typer.Option(help="Use only the records of this model.")] = None,
     html: Annotated[Path | None, typer.Option(help="Also write an HTML page with charts to this file.")] = None,
-    region: Annotated[str | None, price_option(help="Region of the prices, for the metric cost.")] = None,
-    market: Annotated[
-        str, price_option(help="Market of the prices: on_demand, spot, reserved_1y or reserved_3y.")
-    ] = _defaults.MARKET,
-    catalog: CatalogOption = None,
-    own_prices: OwnPricesOption = None,
-    date: DateOption = None,
     format: FormatOption = Format.table,  # noqa: A002
+    *,
+    prices: PriceOptions,
 ) -> None:
     """Test whether groups of records differ in a metric, and estimate by how much.
 
@@ -105,10 +100,7 @@ def compare(
         _print([found], format, csv=[found.table], tables=[notebook.scaling_rows(found)])
         return
     names = split_names(metric, option="--metric")
-    common = comparison_options(
-        names, catalog=catalog, own_prices=own_prices, date=date, confidence=confidence, epochs=epochs, model=model,
-        region=region, market=market,
-    )  # fmt: skip
+    common = comparison_options(names, prices, confidence=confidence, epochs=epochs, model=model)
     if factors is not None:
         wanted = split_names(factors, option="--factors")
         studies = [comparison.effects(records, factors=wanted, metric=name, scale=scale, **common) for name in names]
@@ -150,13 +142,11 @@ def compare_groups(
     return [comparison.compare(records, by=groups, metric=name, within=scenario, **options) for name in metrics]
 
 
-def comparison_options(
-    metrics: Sequence[str], *, catalog: Path | None, own_prices: Path | None, date: str | None, **options: Any
-) -> dict[str, Any]:
-    """Return ``options``, with a catalog added if one of ``metrics`` needs prices."""
+def comparison_options(metrics: Sequence[str], prices: PriceOptions, **options: Any) -> dict[str, Any]:
+    """Return ``options`` with region and market, and with the catalog if one of ``metrics`` needs prices."""
     if "cost" in metrics or "cost_usd" in metrics:
-        options["catalog"] = open_catalog(catalog, date=date, own_prices=own_prices)
-    return options
+        options["catalog"] = prices.open()
+    return {**options, "region": prices.region, "market": prices.market}
 
 
 def _print(

@@ -7,12 +7,12 @@ from typing import Annotated
 
 import typer
 
-from vmselect import _defaults
-from vmselect.cli.options import CatalogOption, DateOption, OwnPricesOption, limit_option, open_catalog, price_option
+from vmselect.cli.options import PriceOptions, limit_option, with_price_options
 from vmselect.cli.output import Format, FormatOption, emit, print_err, print_out, working
 from vmselect.errors import ArgumentError
 
 
+@with_price_options
 def diff(
     old: Annotated[str, typer.Argument(help="Profiles before the change: a file, folder or URL.", show_default=False)],
     new: Annotated[str, typer.Argument(help="Profiles after the change: a file, folder or URL.", show_default=False)],
@@ -29,14 +29,9 @@ def diff(
     markdown: Annotated[
         Path | None, typer.Option(help="Also append a Markdown table to this file, such as $GITHUB_STEP_SUMMARY.")
     ] = None,
-    region: Annotated[str | None, price_option(help="Region of the prices.", show_default="as probed")] = None,
-    market: Annotated[
-        str, price_option(help="Market of the prices: on_demand, spot, reserved_1y or reserved_3y.")
-    ] = _defaults.MARKET,
-    catalog: CatalogOption = None,
-    own_prices: OwnPricesOption = None,
-    date: DateOption = None,
     format: FormatOption = Format.table,  # noqa: A002
+    *,
+    prices: PriceOptions,
 ) -> None:
     """Compare the time and cost of the same trainings before and after a change of the code.
 
@@ -62,9 +57,9 @@ def diff(
             epochs=epochs,
             limit_percent=limit_percent,
             limit_usd=limit_usd,
-            catalog=open_catalog(catalog, date=date, own_prices=own_prices),
-            region=region,
-            market=market,
+            catalog=prices.open(),
+            region=prices.region,
+            market=prices.market,
         )
     if format is Format.json:
         print_out(changes.to_json(indent=1), raw=True)

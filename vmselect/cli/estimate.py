@@ -26,7 +26,7 @@ from vmselect.cli.options import (
 )
 from vmselect.cli.output import Format, FormatOption, emit, flag, frame_rows, print_err
 from vmselect.errors import ArgumentError, VmselectError
-from vmselect.units import list_all
+from vmselect.units import count_of, list_all
 
 if TYPE_CHECKING:
     from vmselect.estimation import RuntimeEstimate
@@ -132,7 +132,7 @@ def estimate(
     columns = FIT_COLUMNS if any("fit" in row for row in rows) else COLUMNS
     emit(rows, (*columns, *shown), format=format)
     print_err(found.findings)
-    print_err([f"Kept {len(found.kept)} forecasts in {check_place('keep', keep)}."] if found.kept else [])
+    print_err([f"Kept {count_of(len(found.kept), 'forecast')} in {check_place('keep', keep)}."] if found.kept else [])
     print_err(found.failed)
     if found.failed or any(finding.code == EXCLUDED_FIT for finding in found.findings):
         raise typer.Exit(2)

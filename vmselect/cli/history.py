@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from vmselect.cli.output import Format, FormatOption, emit, frame_rows, print_err
+from vmselect.cli.output import Format, FormatOption, emit, frame_rows, is_quiet, print_err
 
 app = typer.Typer(help="List, compact and share the records in a folder or at a URL.", no_args_is_help=True)
 
@@ -48,6 +48,7 @@ def list_records(
 
       vmselect history list s3://team/records --kind training --format csv
     """
+    from vmselect.catalog import find_nearest
     from vmselect.records.queries import history
 
     found = history(_choose(folder))
@@ -61,7 +62,10 @@ def list_records(
     )
     print_err(found.unreadable)
     if not len(frame):
-        print_err(["No record matches these options. Remove an option, or choose another folder."])
+        known = {str(name) for name in found.to_frame(["instance_type"])["instance_type"].dropna()}
+        near = find_nearest(instance_type, known - {instance_type}) if instance_type else []
+        similar = f" Similar instance types in this folder: {', '.join(near)}." if near else ""
+        print_err([f"No record matches these options.{similar} Remove an option, or choose another folder."])
         raise typer.Exit(1)
 
 
@@ -84,7 +88,7 @@ def compact(
     from vmselect.records.queries import history
 
     columns = (TextColumn("reading records"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+    with Progress(*columns, console=Console(stderr=True), transient=True, disable=is_quiet()) as bar:
         task = bar.add_task("", total=None)
         done = history(_choose(folder)).compact(
             listener=lambda read, total: bar.update(task, completed=read, total=total)

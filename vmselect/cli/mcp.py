@@ -16,7 +16,7 @@ import re
 import shlex
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin
 
@@ -29,7 +29,7 @@ from vmselect.cli.check import COLUMNS as CHECK_COLUMNS
 from vmselect.cli.check import check, check_profiles
 from vmselect.cli.compare import compare, compare_groups, comparison_options, split_names
 from vmselect.cli.estimate import FIT_COLUMNS, estimate, estimate_trainings
-from vmselect.cli.options import RankingOptions, open_catalog
+from vmselect.cli.options import PriceOptions, RankingOptions, open_catalog
 from vmselect.cli.output import frame_rows, plain_rows, print_err
 from vmselect.cli.prices import find_prices, show
 from vmselect.cli.rank import next_probe, rank, rank_unprobed, read_epochs
@@ -329,7 +329,8 @@ def _compare(
     from vmselect.records import load_records
 
     names = split_names(metric, option="metric")
-    common = comparison_options(names, **options)
+    prices = PriceOptions(**{field.name: options.pop(field.name) for field in fields(PriceOptions)})
+    common = comparison_options(names, prices, **options)
     found = compare_groups(
         load_records(paths), by=by, metrics=names, baseline=baseline, within=within, unit=unit, alpha=alpha,
         better=better, **common,

@@ -18,7 +18,8 @@ from vmselect import _defaults
 from vmselect._files import has_file
 from vmselect._stores import check_place
 from vmselect.cli.output import print_err, working
-from vmselect.errors import ArgumentError
+from vmselect.errors import ArgumentError, CatalogError
+from vmselect.units import count_of
 
 if TYPE_CHECKING:
     from vmselect.catalog import Catalog
@@ -47,7 +48,13 @@ EpochsOption = Annotated[
 DecideAtOption = Annotated[int | None, typer.Option(help="Number of epochs by which to rank, one of --epochs.")]
 TopOption = Annotated[int, typer.Option(help="Number of candidates to show in the table.", min=1)]
 CatalogOption = Annotated[Path | None, price_option(help="Use only the prices of this file (CSV or JSON).")]
-OwnPricesOption = Annotated[Path | None, price_option(help="File of own prices (CSV or JSON), which take precedence.")]
+OwnPricesOption = Annotated[
+    Path | None,
+    price_option(
+        help="File of own prices (CSV or JSON), which take precedence. Required columns: provider, instance_type, "
+        "region, market, usd_per_hour."
+    ),
+]
 DateOption = Annotated[str | None, price_option(help="Use the shipped prices of this day, such as 2021-02-28.")]
 MethodOption = Annotated[
     str | None, estimate_option(help="Estimation method, such as robust or malta-epoch.", show_default=_defaults.METHOD)
@@ -77,6 +84,23 @@ RecalibrateOption = Annotated[
         "--recalibrate/--no-recalibrate", help="Correct times and intervals by the outcomes in --history.", metavar=""
     ),
 ]
+
+
+@dataclass(kw_only=True)
+class PriceOptions:
+    """The options of the commands ``compare`` and ``diff`` that choose prices."""
+
+    region: Annotated[str | None, price_option(help="Region of the prices.", show_default="as probed")] = None
+    market: Annotated[str, price_option(help="Market of the prices: on_demand, spot, reserved_1y or reserved_3y.")] = (
+        _defaults.MARKET
+    )
+    catalog: CatalogOption = None
+    own_prices: OwnPricesOption = None
+    date: DateOption = None
+
+    def open(self) -> Catalog:
+        """Return the catalog that the options choose."""
+        return open_catalog(self.catalog, date=self.date, own_prices=self.own_prices)
 
 
 @dataclass(kw_only=True)
@@ -243,7 +267,7 @@ class RankingOptions:
         spared = [finding for path in sweeps for finding in skipped_findings(read_state(path))]
         if self.keep is not None:
             kept = ranking.keep(self.keep)
-            print_err([f"Kept {len(kept)} forecasts in {check_place('keep', self.keep)}."])
+            print_err([f"Kept {count_of(len(kept), 'forecast')} in {check_place('keep', self.keep)}."])
         return ranking.with_findings(spared) if spared else ranking
 
     def _arguments(self) -> dict[str, Any]:
@@ -294,22 +318,33 @@ class RankingOptions:
         return given
 
 
-def with_ranking_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Add the options of :class:`RankingOptions` to ``command``, which receives them as its argument ``options``.
+Command = Callable[..., None]
 
-    Typer creates an option for each parameter of a function. The signature of the returned function therefore contains
-    the fields of the class instead of ``options``.
+
+def with_options(kind: type, argument: str) -> Callable[[Command], Command]:
+    """Return a decorator that adds the fields of the dataclass ``kind`` as options to a command.
+
+    The command receives them as its ``argument``, an instance of ``kind``. Typer creates an option for each parameter
+    of a function, so the signature of the returned function contains the fields of ``kind`` instead of ``argument``.
     """
-    shared = inspect.signature(RankingOptions, eval_str=True).parameters
-    own = [one for one in inspect.signature(command, eval_str=True).parameters.values() if one.name != "options"]
 
-    @functools.wraps(command)
-    def run(**given: Any) -> None:
-        options = RankingOptions(**{name: given.pop(name) for name in shared})
-        command(**given, options=options)
+    def decorate(command: Command) -> Command:
+        shared = inspect.signature(kind, eval_str=True).parameters
+        own = [one for one in inspect.signature(command, eval_str=True).parameters.values() if one.name != argument]
 
-    run.__signature__ = inspect.Signature([*own, *shared.values()])  # type: ignore[attr-defined]
-    return run
+        @functools.wraps(command)
+        def run(**given: Any) -> None:
+            options = kind(**{name: given.pop(name) for name in shared})
+            command(**given, **{argument: options})
+
+        run.__signature__ = inspect.Signature([*own, *shared.values()])  # type: ignore[attr-defined]
+        return run
+
+    return decorate
+
+
+with_ranking_options = with_options(RankingOptions, "options")
+with_price_options = with_options(PriceOptions, "prices")
 
 
 def open_catalog(path: Path | None, *, date: str | None, own_prices: Path | None = None) -> Catalog:
@@ -321,6 +356,24 @@ def open_catalog(path: Path | None, *, date: str | None, own_prices: Path | None
     listed = Catalog.embedded(date) if date else None
     prices = Catalog.load(path) if path is not None else listed or Catalog.default()
     return prices.with_offers(Catalog.load(own_prices)) if own_prices is not None else prices
+
+
+def note_unknown_type(instance_type: str) -> str | None:
+    """Return a sentence with similar names if no machine type has the name ``instance_type``, but others are similar.
+
+    Return None for a machine type that is known, and for a name like that of no machine type, such as that of an own
+    machine.
+    """
+    from vmselect.catalog import Catalog, describe_unpriced, find_nearest, last_sold
+
+    try:
+        known = {str(name) for name in Catalog.default().offers(market=None)["instance_type"].unique()}
+    except CatalogError:  # a damaged price file
+        return None
+    near = [] if instance_type in known else find_nearest(instance_type, known)
+    if not near or describe_unpriced(instance_type) or last_sold(instance_type):
+        return None
+    return f"No instance type in the price catalog is named {instance_type}. Similar names: {', '.join(near)}."
 
 
 def read_numbers(text: str, *, option: str) -> list[int]:

@@ -6,12 +6,13 @@ import contextlib
 import csv
 import enum
 import functools
+import inspect
 import io
 import json
 import math
 import sys
 import threading
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -43,6 +44,11 @@ FormatOption = Annotated[Format, typer.Option("--format", help="Format of the ou
 
 flag = functools.partial(typer.Option, metavar="")
 """Declares a command-line option without a value. With the empty metavar, the help text shows no type."""
+
+
+QuietOption = Annotated[
+    bool, flag("--quiet", "-q", help="Print results and errors only, without messages and progress.")
+]
 
 
 def emit(
@@ -95,6 +101,40 @@ class _Verbosity:
 def set_quiet(quiet: bool) -> None:
     """With ``quiet=True``, suppress messages on standard error other than errors; with False, show them again."""
     _Verbosity.quiet = quiet
+
+
+def is_quiet() -> bool:
+    """Return whether messages are suppressed."""
+    return _Verbosity.quiet
+
+
+def accept_quiet(app: typer.Typer) -> None:
+    """Add the option --quiet to all commands of ``app`` and of its groups, so that it may also follow their names."""
+    for command in app.registered_commands:
+        if command.callback is not None:
+            command.callback = _with_quiet(command.callback)
+    for group in app.registered_groups:
+        if group.typer_instance is not None:
+            accept_quiet(group.typer_instance)
+
+
+def _with_quiet(command: Callable[..., None]) -> Callable[..., None]:
+    """Return ``command`` with the option --quiet, or unchanged if it has a parameter ``quiet`` of its own.
+
+    Typer reads the options from the signature of the returned function.
+    """
+    own = inspect.signature(command, eval_str=True).parameters
+    if "quiet" in own:
+        return command
+    option = inspect.Parameter("quiet", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=QuietOption)
+
+    @functools.wraps(command)
+    def run(*, quiet: bool, **given: Any) -> None:
+        set_quiet(quiet or is_quiet())
+        command(**given)
+
+    run.__signature__ = inspect.Signature([*own.values(), option])  # type: ignore[attr-defined]
+    return run
 
 
 def print_err(lines: Iterable[object], *, always: bool = False) -> None:

@@ -12,7 +12,8 @@ from rich.progress import SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 
 from vmselect import _defaults
 from vmselect.cli.options import CatalogOption, DateOption, OwnPricesOption, open_catalog
-from vmselect.cli.output import Format, FormatOption, emit, flag, frame_rows, print_err, print_out
+from vmselect.cli.output import Format, FormatOption, emit, flag, frame_rows, is_quiet, print_err, print_out
+from vmselect.units import count_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -56,11 +57,13 @@ def show(
         market=market, gpu=gpu, retired=retired or bool(date),
     )  # fmt: skip
     rows = found.rows.head(top) if top else found.rows
-    title = f"{len(found.rows)} prices in USD per hour, {found.origin}"
+    title = f"{count_of(len(found.rows), 'price')} in USD per hour, {found.origin}"
     emit(frame_rows(rows), COLUMNS, format=format, title=title, spare=SPARE)
     print_err(found.findings)
     if len(rows) < len(found.rows):
-        print_err([f"{len(found.rows) - len(rows)} more prices match. Raise --top to show them."])
+        left = len(found.rows) - len(rows)
+        verb = "matches" if left == 1 else "match"
+        print_err([f"{count_of(left, 'more price')} {verb}. Raise --top to show {'it' if left == 1 else 'them'}."])
     if not len(rows):
         print_err(["No price matches these options. Choose another --market or --region, or add --retired."])
         raise typer.Exit(1)
@@ -86,6 +89,7 @@ def find_prices(
 ) -> Prices:
     """Return the offers of ``prices`` that match. A finding lists the instance types without a price."""
     from vmselect.catalog import describe_age, describe_unpriced
+    from vmselect.catalog.offer import OWN_PRICE
     from vmselect.findings import Finding
 
     priced = {str(name) for name in prices.offers(market=None)["instance_type"].unique()}
@@ -98,10 +102,8 @@ def find_prices(
     )  # fmt: skip
     rows = rows.sort_values("usd_per_hour", kind="stable")
     age = describe_age(rows["date"].astype(str).unique())
-    unknown = [
-        Finding("unpriced", f"No price of {name} ({what}) is known.", "Refresh prices, or use --own-prices.")
-        for name, what in unpriced.items()
-    ]
+    remedy = f"Run `vmselect prices refresh`, or add a price with {OWN_PRICE}."
+    unknown = [Finding("unpriced", f"No price of {name} ({what}) is known.", remedy) for name, what in unpriced.items()]
     return Prices(rows, str(prices.origin), [*prices.findings, *([age] if age else []), *unknown])
 
 
@@ -129,7 +131,7 @@ def refresh(
     from vmselect.catalog.refresh import cache_folder, refresh_prices
 
     columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
-    with Bars(*columns, console=Console(stderr=True), transient=True) as bars:
+    with Bars(*columns, console=Console(stderr=True), transient=True, disable=is_quiet()) as bars:
         tasks: dict[tuple[str, str], TaskID] = {}
 
         def follow(part: Progress) -> None:

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from vmselect._checks import check_count, check_name, maybe, several
 from vmselect._files import has_file
-from vmselect.cli.output import flag, print_err
+from vmselect.cli.options import note_unknown_type
+from vmselect.cli.output import QuietOption, flag, is_quiet, print_err
 from vmselect.errors import ArgumentError
 from vmselect.units import format_seconds
+
+if TYPE_CHECKING:
+    from vmselect.records import Profile
 
 CONTEXT = {"allow_interspersed_args": False, "ignore_unknown_options": True}
 """Settings of the command: everything after the script's name is passed to the script."""
@@ -55,7 +60,11 @@ def probe(
         int, typer.Option(help="Least number of steps to measure in each epoch, after its first step.")
     ] = 20,
     steady_seconds: Annotated[
-        float, typer.Option(help="Least total duration of the measured steps of each epoch, in seconds.")
+        float,
+        typer.Option(
+            help="Least total duration of the measured steps of each epoch, in seconds: if steps are short, more than "
+            "--steps are measured. The callback IterationProbe measures --steps only, unless steady_seconds= is passed."
+        ),
     ] = STEADY_SECONDS,
     validations: Annotated[int, typer.Option(help="Number of validations to measure: 0, 1 or 2.")] = 2,
     validation_steps: Annotated[
@@ -92,7 +101,7 @@ def probe(
         str | None, typer.Option(help="Instance type of this machine, if it cannot be detected.")
     ] = None,
     region: Annotated[str | None, typer.Option(help="Region of this machine, if it cannot be detected.")] = None,
-    quiet: Annotated[bool, flag("--quiet", help="Print no messages of vmselect.")] = False,
+    quiet: QuietOption = False,
 ) -> None:
     """Run a training SCRIPT unchanged, measure every training it starts, and write a profile of each.
 
@@ -119,6 +128,7 @@ def probe(
     from vmselect.probe.sampling import Alarm
     from vmselect.probe.script import ScriptFailed, probe_script
 
+    quiet = quiet or is_quiet()
     if script.endswith(".ipynb"):
         raise ArgumentError(
             f"{script} is a notebook, not a script. Pass vmselect.IterationProbe as a callback to fit, or convert the "
@@ -145,20 +155,23 @@ def probe(
             validations=validations, validation_steps=validation_steps, seconds=seconds, watch=watch,
             fits=maybe(check_count, "--fits", fits), wanted=wanted,
             names=[check_name("--name", one) for one in name or ()], protect_files=not touch_files,
-            unprotected=unprotected or (), say=lambda line: print_err([f"vmselect: {line}"]), sample=sample or None,
-            alarm=notice, batch_size=batch_size, instance_type=instance_type, region=region, verbose=int(not quiet),
+            unprotected=unprotected or (), say=lambda line: print_err([f"vmselect: {line}"], always=True),
+            sample=sample or None, alarm=notice, batch_size=batch_size, instance_type=instance_type, region=region,
+            verbose=int(not quiet),
         )  # fmt: skip
     except ScriptFailed as failed:
         missing = failed.error.name if isinstance(failed.error, ModuleNotFoundError) else None
         if missing in EXTRAS:
             fact = f"{script} imports {missing}, which is not installed in {sys.prefix}"
-            print_err([f'vmselect: {fact}. Run: pip install "{EXTRAS[missing]}"'])
+            print_err([f'vmselect: {fact}. Run: pip install "{EXTRAS[missing]}"'], always=True)
         raise
     if watch and not quiet:
         for profile in run.profiles:
             if profile.timeline.fit_seconds is not None:
                 took = format_seconds(profile.timeline.fit_seconds)
                 print_err([f"vmselect: the whole training of {profile.title} took {took}."])
+    if not quiet:
+        _note_unknown_types(run.profiles)
     if run.measured > 1 and target.name.endswith(".json"):
         print_err([f"vmselect: {target} contains only the last of {run.measured} trainings. Use --path with a folder."])
     if not run.measured:
@@ -166,9 +179,23 @@ def probe(
             [
                 "vmselect: the script contains no training with Keras, Lightning, the Hugging Face Trainer or plain "
                 "torch that could be measured. Measure other training loops with vmselect.probe_loop."
-            ]
+            ],
+            always=True,
         )
         raise typer.Exit(1)
+
+
+def _note_unknown_types(profiles: Iterable[Profile]) -> None:
+    """Print a line for each instance type that the user has named, if the name is only similar to a known one.
+
+    This is done after the measurement, because loading the catalog before it would import packages that the script may
+    use itself.
+    """
+    named = (profile.placement.instance_type for profile in profiles)
+    given = {fact.value for fact in named if fact is not None and fact.source in ("argument", "environment")}
+    for name in sorted(given):
+        if note := note_unknown_type(name):
+            print_err([f"vmselect: {note} To correct a profile: vmselect label FILE --instance-type NAME --replace"])
 
 
 def _read_condition(text: str) -> dict[str, Any]:

@@ -19,10 +19,10 @@ from rich.table import Table
 
 from vmselect import _defaults
 from vmselect.cli.options import CatalogOption, DateOption, OwnPricesOption, open_catalog
-from vmselect.cli.output import Format, FormatOption, emit, flag, frame_rows, print_err, print_out
+from vmselect.cli.output import Format, FormatOption, emit, flag, frame_rows, is_quiet, print_err, print_out
 from vmselect.errors import ArgumentError, SweepError, VmselectError
 from vmselect.sweeps.journal import STATUSES
-from vmselect.units import format_seconds, format_usd
+from vmselect.units import count_of, format_seconds, format_usd
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -228,12 +228,14 @@ def clean(
 
     state = read_state(folder)
     print_err(state.damaged)
-    if not yes and state.open_attempts and not _ask(f"Stop {len(state.open_attempts)} trials that may still run?"):
+    running = count_of(len(state.open_attempts), "trial")
+    if not yes and state.open_attempts and not _ask(f"Stop {running} that may still run?"):
         raise typer.Exit(2)
     done = clean_up(folder, accept=accept or ())
     emit([vars(one) for one in done], ("trial", "attempt", "gone", "detail"), format=format)
     proved = sum(one.gone for one in done)
-    print_err([f"{proved} trials have ended, {len(done) - proved} may still run." if done else "No trial was running."])
+    ended = f"{count_of(proved, 'trial')} {'has' if proved == 1 else 'have'} ended, {len(done) - proved} may still run."
+    print_err([ended if done else "No trial was running."])
     if proved < len(done):
         left = sorted({one.trial for one in done if not one.gone})
         accepted = (f"--accept={trial}" for trial in left)
@@ -416,7 +418,7 @@ class View:
             print_out(json.dumps({name: value for name, value in event.items() if name not in PRIVATE_FIELDS}))
             sys.stdout.flush()
         elif sys.stderr.isatty():
-            if self._live is None and event["event"] == "start":
+            if self._live is None and event["event"] == "start" and not is_quiet():
                 # Once a second, so that showing the table uses no noticeable CPU time.
                 self._live = Live(get_renderable=self._draw, console=Console(stderr=True), refresh_per_second=1.0)
                 self._live.start()
@@ -430,7 +432,8 @@ class View:
         if not sys.stdin.isatty() or not running:
             return True
         try:
-            return typer.confirm(f"Stop the {running} running trials? Records are kept.", default=True, err=True)
+            trials = count_of(running, "running trial")
+            return typer.confirm(f"Stop {trials}? Records are kept.", default=True, err=True)
         except (typer.Abort, KeyboardInterrupt):
             return True
 

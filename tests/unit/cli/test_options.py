@@ -15,8 +15,10 @@ import typer
 
 import vmselect as vs
 from vmselect.catalog import describe_unpriced
+from vmselect.catalog.offer import REQUIRED
 from vmselect.catalog.snapshots import unpriced
 from vmselect.cli import app, main
+from vmselect.cli.options import note_unknown_type
 from vmselect.ranking import Interruptions
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "support"))
@@ -111,3 +113,68 @@ def test_python_m_vmselect_is_the_command_line() -> None:
         [sys.executable, "-m", "vmselect", "--version"], capture_output=True, text=True, check=True
     )
     assert printed.stdout == f"vmselect {vs.__version__}\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "similar"),
+    [
+        ("g4dn.xlarge", None),
+        ("g4dn.xlage", "g4dn.xlarge"),
+        ("NC6s_v3", "Standard_NC6s_v3"),
+        ("my-pc", None),
+        (UNPRICED, None),
+        ("p2.xlarge", None),
+    ],
+)
+def test_similar_names_of_an_unknown_instance_type(name: str, similar: str | None) -> None:
+    note = note_unknown_type(name)
+    assert (note is None) is (similar is None)
+    assert similar is None or similar in str(note)
+
+
+def test_a_mistyped_machine_is_excluded_with_similar_names(run: Run, profiles: Path) -> None:
+    printed = run("rank", profiles, "-e", 5, "--machines", "g5.xlage")
+    (line,) = [line for line in printed.splitlines() if line.startswith("Excluded: g5.xlage")]
+    assert "g5.xlarge" in line
+    make_profile("g4dn.xlage").save(profiles)
+    (line,) = [line for line in run("rank", profiles, "-e", 5).splitlines() if line.startswith("Excluded: g4dn.xlage")]
+    assert "g4dn.xlarge" in line
+
+
+def test_machines_that_an_unnamed_profile_cannot_predict_are_listed(run: Run, tmp_path: Path) -> None:
+    make_profile(None).save(tmp_path / "unnamed")
+    printed = run("rank", tmp_path / "unnamed", "-e", 5, "--machines", "g5.xlarge")
+    (line,) = [line for line in printed.splitlines() if line.startswith("Excluded: g5.xlarge")]
+    assert "vmselect label" in line
+
+
+def test_a_missing_price_names_the_columns_of_a_price_file(run: Run, profiles: Path) -> None:
+    (line,) = [line for line in run("rank", profiles, "-e", 5).splitlines() if line.startswith("Excluded: made.up")]
+    assert all(column in line for column in REQUIRED)
+    assert not line.endswith("..")
+    own = profiles.parent / "own.csv"
+    own.write_text("instance_type,usd_per_hour\nmade.up,0.01\n")
+    assert all(column in run("rank", profiles, "-e", 5, "--own-prices", own) for column in REQUIRED)
+
+
+def test_a_missing_folder_is_not_called_a_profile(run: Run, tmp_path: Path) -> None:
+    printed = run("rank", tmp_path / "nowhere")
+    assert str(tmp_path / "nowhere") in printed
+    assert "the profile" not in printed
+
+
+def test_compare_and_diff_share_the_options_of_prices() -> None:
+    commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+    wanted = {"region", "market", "catalog", "own_prices", "date"}
+    shared = [
+        [(one.name, one.opts, one.help, one.default) for one in commands[name].params if one.name in wanted]
+        for name in ("compare", "diff")
+    ]
+    assert len(shared[0]) == len(wanted)
+    assert shared[0] == shared[1]
+
+
+def test_a_search_without_a_match_suggests_similar_instance_types(run: Run, profiles: Path) -> None:
+    pytest.importorskip("duckdb", reason="the history of a folder is read with duckdb")
+    assert "g4dn.xlarge" in run("history", "list", profiles, "--instance-type", "g4dn.xlage")
+    assert "g4dn.xlarge" not in run("history", "list", profiles, "--instance-type", "my-pc")

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import csv
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from typer.main import get_command
+from typer.testing import CliRunner
 
 import vmselect as vs
+from vmselect.cli import app
 from vmselect.cli.output import Format, emit, print_err
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "support"))
@@ -75,3 +80,33 @@ def test_results_and_errors_print_no_terminal_commands() -> None:
     with pytest.raises(vs.errors.ProfileError) as refused:
         vs.load_profiles("no-such-\x1b[31m-file.json")
     assert str(refused.value).isprintable()
+
+
+def leaf_commands() -> Iterator[tuple[str, Any]]:
+    waiting: list[tuple[str, Any]] = [("", get_command(app))]
+    while waiting:
+        name, command = waiting.pop()
+        inside = getattr(command, "commands", {})
+        waiting += [(f"{name} {part}".strip(), one) for part, one in inside.items()]
+        if not inside:
+            yield name, command
+
+
+@pytest.mark.parametrize(("name", "command"), [pytest.param(*one, id=one[0]) for one in leaf_commands()])
+def test_every_command_takes_quiet_after_its_name(name: str, command: Any) -> None:
+    quiet = [option for option in command.params if "-q" in option.opts]
+    assert [option.opts for option in quiet] == [["--quiet", "-q"]]
+    names = [one for option in command.params for one in (*option.opts, *option.secondary_opts)]
+    assert len(set(names)) == len(names)
+
+
+@pytest.mark.parametrize("command", [["-q", "rank"], ["rank", "-q"], ["rank", "--quiet"]])
+def test_quiet_before_and_after_the_command(command: list[str], tmp_path: Path) -> None:
+    for name in ("g4dn.xlarge", "made.up"):  # the second has no price, so that a message is printed
+        make_profile(name).save(tmp_path)
+    before, *after = command
+    words = [before, *after, str(tmp_path), "-e", "5"]
+    loud = CliRunner().invoke(app, [word for word in words if word not in ("-q", "--quiet")])
+    quiet = CliRunner().invoke(app, words)
+    assert (quiet.exit_code, quiet.stdout, quiet.stderr) == (0, loud.stdout, "")
+    assert loud.stderr

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from vmselect.cli.probe import _read_condition
+from tests.support.profiles import make_profile
+from vmselect.cli.probe import _note_unknown_types, _read_condition
 from vmselect.errors import ArgumentError
+from vmselect.records import Fact, Placement
 
 
 @pytest.mark.parametrize(
@@ -23,3 +27,22 @@ def test_the_condition_of_an_alarm(text: str, expected: dict[str, object]) -> No
 def test_a_condition_that_cannot_be_read(text: str) -> None:
     with pytest.raises(ArgumentError, match="--alarm-when"):
         _read_condition(text)
+
+
+@pytest.mark.parametrize(
+    ("name", "source", "noted"),
+    [
+        ("g4dn.xlage", "argument", True),
+        ("g4dn.xlage", "metadata", False),
+        ("g4dn.xlarge", "argument", False),
+        ("my-pc", "argument", False),
+    ],
+)
+def test_a_mistyped_instance_type_is_noted(
+    name: str, source: Any, noted: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    placement = Placement(instance_type=Fact(value=name, source=source))
+    _note_unknown_types([make_profile(None, placement=placement)] * 2)
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == noted
+    assert all("g4dn.xlarge" in line and "vmselect label" in line for line in lines)
