@@ -92,6 +92,13 @@ def read_source(path: Path) -> tuple[Source, list[str]]:
     return {model: works for model, works in usable.items() if works}, sorted(missing)
 
 
+def keep_complete(source: Source) -> Source:
+    """The works that were measured on every GPU of the source."""
+    gpus = {gpu for works in source.values() for work in works.values() for gpu in work}
+    kept = {model: {k: w for k, w in works.items() if len(w) == len(gpus)} for model, works in source.items()}
+    return {model: works for model, works in kept.items() if works}
+
+
 def predictions(
     source: Source,
     *,
@@ -234,12 +241,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--refit", action="store_true", help="fit the constants without the source that is scored")
     parser.add_argument("--iterations", type=int, default=20, help="most iterations of a fit")
     parser.add_argument("--works", type=int, default=MAX_WORKS, help="most works of each model that are predicted")
+    parser.add_argument("--only", nargs="+", default=None, help="names of the sources that are scored")
+    parser.add_argument("--complete", action="store_true", help="use only works that were measured on every GPU")
     parser.add_argument("--second", choices=("any", "chosen"), default="any", help="how the second probe is chosen")
     given = parser.parse_args(arguments)
     files = [file for path in given.paths for file in (sorted(path.glob("*.csv")) if path.is_dir() else [path])]
     read = {file.stem: read_source(file) for file in files}
     scores = []
     for name, (source, missing) in read.items():
+        if given.only is not None and name not in given.only:
+            continue
         constants = CONSTANTS
         if given.refit:
             others = [other for key, (other, _) in read.items() if key.split("_")[0] != name.split("_")[0]]
@@ -251,7 +262,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for probes in given.probes:
             for models in given.history:
                 one = score(
-                    name, source, probes=probes, models=models, constants=constants, works=given.works,
+                    name, keep_complete(source) if given.complete else source, probes=probes, models=models,
+                    constants=constants, works=given.works,
                     by_variance=given.second == "chosen",
                 )  # fmt: skip
                 if one is None:

@@ -81,3 +81,15 @@ def test_constants_are_fitted_to_other_sources(benchmark, tmp_path, capsys) -> N
     assert capsys.readouterr().out.count("coverage") == 2
     with pytest.raises(SystemExit):
         benchmark.main([files[0], "--refit"])
+
+
+def test_sources_and_works_can_be_selected(benchmark, tmp_path, capsys) -> None:
+    files = [write_source(tmp_path / f"{name}.csv") for name in ("one", "two")]
+    lines = files[0].read_text().splitlines()
+    files[0].write_text("\n".join(line for line in lines if ",m6," not in line or ",T4," not in line) + "\n")
+    arguments = [*map(str, files), "--only", "one", "--probes", "1", "--history", "5", "--format", "json"]
+    found = []
+    for more in ([], ["--complete"]):
+        assert benchmark.main([*arguments, *more]) == 0
+        found += json.loads(capsys.readouterr().out)
+    assert [(score["source"], score["pairs"]) for score in found] == [("one", 6 * 6 + 2), ("one", 6 * 6)]
