@@ -22,11 +22,21 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
 MARKS = {
     "integration": "slow",
     "test_types.py": "slow",
+    "test_mcp.py": "slow",
+    "test_history_stores.py": "slow",
     "test_sweep_local.py": "slow",
     "test_sweep_remote.py": "cluster",
     "test_sweep_skypilot.py": "cluster",
 }
 """Folders and files whose tests plain ``pytest`` does not run, and their mark."""
+
+LONGEST_FIRST = (
+    "test_backends.py", "test_sweep_skypilot.py", "test_sweep_remote.py", "test_sweep_workers.py",
+    "test_cli_probe_torch.py", "test_cli_probe_scripts.py", "test_convergence_training.py", "test_probe_ends.py",
+    "test_sampling_fits.py", "test_trainers.py", "test_selection_tutorial.py", "test_quickstart.py",
+    "test_distributions.py", "test_types.py",
+)  # fmt: skip
+"""Files that take longest. A file stays on one worker, so that one of these at the end would leave the other idle."""
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -37,3 +47,5 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             marks = ["browser"]
         for mark in marks:
             item.add_marker(mark)
+    place = {name: number for number, name in enumerate(LONGEST_FIRST)}
+    items.sort(key=lambda item: place.get(item.path.name, len(place)))

@@ -6,6 +6,7 @@ import doctest
 import importlib
 import importlib.util
 import pkgutil
+from pathlib import Path
 
 import pytest
 
@@ -14,7 +15,16 @@ import vmselect
 MODULES = ["vmselect", *(found.name for found in pkgutil.walk_packages(vmselect.__path__, "vmselect."))]
 
 
-@pytest.mark.parametrize("name", MODULES)
+def mark(name: str) -> object:
+    """The module ``name``; marked as slow if its examples train a model."""
+    spec = importlib.util.find_spec(name)
+    assert spec is not None
+    assert spec.origin is not None
+    trains = ">>> import keras" in Path(spec.origin).read_text(encoding="utf-8")
+    return pytest.param(name, marks=pytest.mark.slow) if trains else name
+
+
+@pytest.mark.parametrize("name", [mark(name) for name in MODULES])
 def test_examples_of(name: str, tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     if importlib.util.find_spec("jax"):

@@ -20,7 +20,7 @@ def start(program: str, *arguments: object, **environment: str) -> subprocess.Po
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("VMSELECT_")}
     return subprocess.Popen(
         [sys.executable, str(SUPPORT / program), *map(str, arguments)],
-        env={**inherited, "TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONDONTWRITEBYTECODE": "1", **environment},
+        env={**inherited, "TF_CPP_MIN_LOG_LEVEL": "3", **environment},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

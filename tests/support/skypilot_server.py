@@ -80,7 +80,7 @@ def skypilot(folder: Path) -> Iterator[dict[str, str]]:
         port = free_ports(1)[0]
         env = {
             "HOME": str(home), "PATH": f"{Path(os.environ[PYTHON]).parent}:{os.environ['PATH']}",
-            "PYTHONPATH": f"{folder / 'loopback-only'}:{Path(vs.__file__).parents[1]}", "PYTHONDONTWRITEBYTECODE": "1",
+            "PYTHONPATH": f"{folder / 'loopback-only'}:{Path(vs.__file__).parents[1]}",
             "SKYPILOT_DISABLE_USAGE_COLLECTION": "1", "DO_NOT_TRACK": "1", "SKYPILOT_API_SERVER_LOCAL_PORT": str(port),
             "AWS_ENDPOINT_URL": endpoint, "AWS_EC2_METADATA_DISABLED": "true", "AWS_DEFAULT_REGION": "us-east-1",
             # SkyPilot builds its package for a cluster from installed packages, without a package index.

@@ -184,6 +184,7 @@ def test_without_a_profiler_the_wait_is_unknown(monkeypatch, tensorflow):
     assert trace.result is None
 
 
+@pytest.mark.slow  # as it needs a package that plain pytest does not
 def test_a_trace_that_cannot_be_read_leaves_the_wait_unknown(monkeypatch):
     struct = pytest.importorskip("google.protobuf.struct_pb2")
     folders = []

@@ -186,9 +186,13 @@ def test_bad_arguments_are_refused(call: Callable[[], Any]) -> None:
         call()
 
 
-def test_unknown_protocols_and_options_are_refused() -> None:
+def test_unknown_protocols_are_refused() -> None:
     with pytest.raises(vs.errors.VmselectError, match="nowhere"):
         vs.probe_transfer("nowhere://x", megabytes=0.1, verbose=0)
+
+
+@pytest.mark.slow  # as it needs a package that plain pytest does not
+def test_unknown_options_are_refused() -> None:
     pytest.importorskip("paramiko", reason="sftp needs paramiko, which is not installed")
     with pytest.raises(vs.errors.TransferError, match="options"):
         vs.probe_transfer("sftp://127.0.0.1/x", options={"color": "blue-green"}, megabytes=0.1, verbose=0)
