@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import importlib.util
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -71,10 +72,21 @@ def thesis() -> ModuleType:
         "Table 5.5, validation no: mean error 7.64 %",
         "Table 5.9, validation yes: mean error 2.33 %",
         "Table 5.9, validation no: mean error 8.91 %",
+        "best by time: p3.8xlarge at batch 1024, 14 epochs, 32 s, 0.11 USD; the table's smallest: p3.8xlarge at",
+        "best by cost: p2.xlarge at batch 512, 14 epochs, 122 s, 0.03 USD; the table's smallest: p2.xlarge at",
+        "best by time: p3.8xlarge at batch 512, 5.6 epochs, 705 s, 2.40 USD; the table's smallest: p3.8xlarge at",
+        "best by cost: p3.2xlarge at batch 1024, 10 epochs, 1024 s, 0.87 USD; the table's smallest: p3.2xlarge at",
+        "exhaustive 35.84 USD, methodology 1 5.26",
+        "exhaustive 19.21 USD, methodology 1 7.27, methodology 2 2.62",
     ],
 )
 def test_it_prints_the_known_scores(output: str, line: str) -> None:
     assert line in output
+
+
+def test_the_cost_of_choosing_is_that_of_its_table(output: str) -> None:
+    # Table 4.4 prints 35.84 and 0.84, each summed from rounded parts.
+    assert re.search(r"\b35\.95 USD.*\b0\.84\b", output)
 
 
 @pytest.mark.parametrize("table", ["5.7", "5.8", "5.10", "5.11", "5.12", "5.13", "A.1", "A.2", "A.3", "B.1", "B.4"])
