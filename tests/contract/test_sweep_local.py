@@ -78,9 +78,9 @@ def test_every_start_is_in_the_journal_before_it_happens(work: Path, monkeypatch
 
 
 def test_nothing_starts_unconfirmed_or_above_the_budget(work: Path) -> None:
-    with pytest.raises(vs.errors.SweepError, match="not confirmed"):
+    with pytest.raises(vs.errors.SweepError, match="yes=True"):
         vs.sweep(plan_of(64), work / "a")
-    with pytest.raises(vs.errors.SweepError, match=r"\$0.20 .* budget of \$0.19"):
+    with pytest.raises(vs.errors.SweepError, match=r"\$0\.20 .*\$0\.19"):
         vs.sweep(plan_of(64, 256), work / "b", budget_usd=0.19, yes=True)
     assert not (work / "a").exists()
     assert not (work / "b").exists()
@@ -94,7 +94,8 @@ def test_failed_script_is_reported_and_run_again_on_resume(work: Path) -> None:
     (work / "train.py").write_text("raise SystemExit(3)")
     result = vs.sweep(plan_of(64), work / "out", yes=True)
     (failed,) = result.failed
-    assert str(failed).startswith("trial 001 (machine small, batch_size 64): exit code 3")
+    assert (failed.id, dict(failed.trial.factors)) == ("001", {"machine": "small", "batch_size": 64})
+    assert read_state(work / "out").attempts["001"][0].exit == 3
     (work / "train.py").write_text(good)
     assert len(vs.sweep(plan_of(64), work / "out", yes=True).records) == 1
     assert len(read_state(work / "out").attempts["001"]) == 2
@@ -160,9 +161,9 @@ def test_workers_get_the_addresses_of_all_and_every_node_is_priced(work: Path) -
 
 def test_two_sweeps_do_not_share_a_folder(work: Path) -> None:
     vs.sweep(plan_of(64), work / "out", yes=True)
-    with pytest.raises(vs.errors.SweepError, match="another plan"):
+    with pytest.raises(vs.errors.SweepError, match=r"/out\b"):
         vs.sweep(plan_of(256), work / "out", yes=True)
-    with Journal(work / "out").opened(), pytest.raises(vs.errors.SweepError, match="running"):
+    with Journal(work / "out").opened(), pytest.raises(vs.errors.SweepError, match=r"/out\b"):
         clean(work / "out")
 
 
@@ -266,7 +267,6 @@ def test_end_is_unproved_if_both_supervisors_were_killed_without_a_control_group
     assert [one.gone for one in clean(work / "out")] == [False]
     (accepted,) = clean(work / "out", accept="001")
     assert accepted.gone
-    assert accepted.detail.startswith("accepted")
     state = read_state(work / "out")
     assert (state.status_of("001"), state.all_attempts[0].why) == ("failed", "accepted")
     assert clean(work / "out") == []

@@ -391,7 +391,7 @@ def test_every_launched_cluster_is_terminated(
     monkeypatch.setenv("WANDB_API_KEY", "hush")  # a variable without a value in the plan
     plan = vs.Plan("python3 train.py", runner="skypilot", minutes=6, environment={"WANDB_API_KEY": None},
                    factors={"instance_type": ["g4dn.xlarge"], "market": ["spot", "on_demand"]})  # fmt: skip
-    with pytest.raises(vs.errors.SweepError, match="rents machines"):
+    with pytest.raises(vs.errors.SweepError, match="budget_usd="):
         vs.sweep(plan, work / "none", yes=True)
     result = vs.sweep(plan, work / "out", budget_usd=1, yes=True)
     assert len(result.records) == (0 if fail == "launch" else 2), result.failed
@@ -504,7 +504,7 @@ def test_estimator_returns_seconds_per_instance_type() -> None:
     slow, fast = (seconds_on(types.SimpleNamespace(instance_type=name)) for name in ("g4dn.xlarge", "g5.xlarge"))
     assert slow == pytest.approx(2001.6, rel=0.01)
     assert fast == pytest.approx(501.9, rel=0.01)
-    with pytest.raises(vs.errors.EstimateError, match=r"p3\.2xlarge was not probed"):
+    with pytest.raises(vs.errors.EstimateError, match=r"p3\.2xlarge"):
         seconds_on(types.SimpleNamespace(instance_type="p3.2xlarge"))
     for wrong in (None, [], ["x"]):
         with pytest.raises(vs.errors.VmselectError):
