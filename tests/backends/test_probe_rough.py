@@ -197,10 +197,10 @@ def test_out_of_memory(folder):
         (RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory"), "out_of_memory"),
         (RuntimeError("shapes do not match"), "interrupted"),
     ]
+    model = make_model()
+    fit(vs.IterationProbe(steps=2, verbose=0), model=model)
     for number, (error, outcome) in enumerate(errors):
         for where in ("train_function", "test_function"):
-            model = make_model()
-            fit(vs.IterationProbe(steps=2, verbose=0), model=model)
             real, path = getattr(model, where), folder / f"{number}{where}.json"
             broken = breaking(real, error, after=2)
             setattr(model, where, broken)
@@ -213,6 +213,7 @@ def test_out_of_memory(folder):
             steps = (1 if BACKEND == "jax" else 2) if where == "train_function" else 21
             assert profile.timeline.steps.steps == steps
             assert getattr(model, where) is broken  # the model has its own function back
+            setattr(model, where, real)
             assert ("out-of-memory" in {f.code for f in profile.findings}) == (outcome == "out_of_memory")
 
 
