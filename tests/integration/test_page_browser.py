@@ -430,3 +430,31 @@ def test_energy_and_co2_are_shown_and_limited_if_asked_for(browser: Any, tmp_pat
     assert not {"Energy", "CO2"} & set(browser.execute_script(heads))
     assert not browser.find_elements(By.ID, "co2-limit")
     assert complaints(browser) == []
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_long_names_and_limits_overlap_no_label(browser: Any, tmp_path: Path, width: int) -> None:
+    names = [*MACHINES, "Standard_NC24ads_A100_v4", "Standard_NC4as_T4_v3", "g2-standard-4"]
+    profiles = [
+        vs.Profile.from_times(
+            instance_type=name, batch_size=256, steps_per_epoch=159, init_seconds=9,
+            iteration_seconds=[0.2 / number] * 9,
+        )
+        for number, name in enumerate(names, 1)
+    ]  # fmt: skip
+    ranking = vs.rank(profiles, epochs=50, market="all", deadline_hours=0.2, interruptions={"per_hour": 0.2})
+    open_page(browser, tmp_path / "report.html", render_page(ranking))
+    size = {"width": width, "height": 1000, "deviceScaleFactor": 1, "mobile": width < 500}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    try:
+        settle(browser)
+        assert browser.execute_script(OVERLAPPING) == []
+        beyond = (
+            "(label) => label.getBoundingClientRect().right > label.ownerSVGElement.getBoundingClientRect().right + 1"
+        )
+        found = (
+            f"return [...document.querySelectorAll('#epochs text.label')].filter({beyond}).map((e) => e.textContent)"
+        )
+        assert browser.execute_script(found) == []
+    finally:
+        browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})

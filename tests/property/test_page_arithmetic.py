@@ -321,3 +321,17 @@ def test_reasons_are_described_as_in_python(scripts: Scripts) -> None:
     pairs = [(code, count) for code in (*REASONS, "another_reason") for count in (1, 2, 1234)]
     found = scripts.call("pairs.map(([code, count]) => describeReason(code, count))", pairs=pairs)
     assert found == [describe_reason(code, count) for code, count in pairs]
+
+
+def test_findings_that_differ_only_in_their_machine_are_one_item(scripts: Scripts) -> None:
+    probe = vs.Profile.from_times(
+        instance_type="g4dn.xlarge", batch_size=8, steps_per_epoch=10, iteration_seconds=[0.02] * 9
+    )
+    ranking = vs.rank(
+        probe, epochs=5, machines=["g5.xlarge", "g6.xlarge", "p4d.24xlarge"], catalog=vs.Catalog.embedded()
+    )
+    items = scripts.call("readReport(payload).findings", payload=page_data(ranking))
+    codes = [item["code"] for item in items]
+    assert len(set(codes)) == len(codes)
+    remedies = {item["code"]: item["remedy"] for item in items}
+    assert "g5.xlarge" not in remedies["short-steps-predicted"]

@@ -122,6 +122,9 @@ const LABEL_PLACES = [
   { dx: -8, dy: 30, anchor: "end" }, { dx: 0, dy: -12, anchor: "middle" }, { dx: 0, dy: 22, anchor: "middle" },
 ];
 
+/** About the width of a label in pixels. */
+const textWidth = (text) => text.length * 6.9 + 4;
+
 /** Places text beside points, where it overlaps no earlier label and no point, and if possible no line. */
 class Labels {
   constructor(frame) {
@@ -133,6 +136,11 @@ class Labels {
   /** Let no label overlap the mark at this position. */
   avoid(x, y, radius) {
     this.taken.push({ x1: x - radius, x2: x + radius, y1: y - radius, y2: y + radius });
+  }
+
+  /** Let no label overlap `text`, which ends at this position. */
+  reserve(x, y, text) {
+    this.taken.push({ x1: x - textWidth(text), x2: x, y1: y - 11, y2: y + 3 });
   }
 
   /** Let labels overlap this vertical or horizontal line only if they are needed and have no other place. */
@@ -151,7 +159,7 @@ class Labels {
 
   /** Write `text` near a point. A label that is `needed` may cross lines. Returns whether there was a place. */
   place(x, y, text, attributes, { needed = true } = {}) {
-    const width = text.length * 6.9 + 4;
+    const width = textWidth(text);
     const { left, right, top, bottom } = this.frame.box;
     const apart = (a) => (b) => a.x2 < b.x1 || a.x1 > b.x2 || a.y2 < b.y1 || a.y1 > b.y2;
     const places = LABEL_PLACES.map(({ dx, dy, anchor }) => {

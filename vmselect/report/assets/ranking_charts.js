@@ -41,13 +41,13 @@ function drawTimeCost(host, rows, settings) {
   const y = makeAxis(costs, [box.bottom, box.top], { unit: "usd", logBeyond });
   drawBottomAxis(frame, x, "Training time");
   drawLeftAxis(frame, y, "Cost");
-  drawLimits(frame, x, y, settings);
+  const labels = new Labels(frame);
+  drawLimits(frame, x, y, settings, labels);
 
   const front = shown.filter((row) => row.pareto).sort((a, b) => a.seconds - b.seconds);
   const path = front.map((row, i) => `${i ? "L" : "M"}${x.scale(row.seconds)},${y.scale(row.cost_usd)}`).join("");
   svg.append(s("path", { d: path, class: "front" }));
 
-  const labels = new Labels(frame);
   for (const row of [...shown].reverse()) {
     const [cx, cy] = [x.scale(row.seconds), y.scale(row.cost_usd)];
     const kind = row.rank === 1 ? "best" : row.pareto ? "pareto" : "plain";
@@ -78,13 +78,15 @@ function drawTimeCost(host, rows, settings) {
   return shown.length;
 }
 
-function drawLimits({ svg, box }, x, y, { deadline_hours, budget_usd }) {
+function drawLimits({ svg, box }, x, y, { deadline_hours, budget_usd }, labels) {
   const deadline = deadline_hours === null ? NaN : x.scale(deadline_hours * SECONDS_PER_HOUR);
   if (deadline >= box.left && deadline <= box.right) {
     svg.append(
       s("line", { x1: deadline, x2: deadline, y1: box.top, y2: box.bottom, class: "limit" }),
       s("text", { x: deadline - 6, y: box.top + 10, "text-anchor": "end", class: "label" }, "deadline"),
     );
+    labels.reserve(deadline - 6, box.top + 10, "deadline");
+    labels.spare(deadline, deadline, box.top, box.bottom);
   }
   const budget = budget_usd === null ? NaN : y.scale(budget_usd);
   if (budget >= box.top && budget <= box.bottom) {
@@ -92,6 +94,8 @@ function drawLimits({ svg, box }, x, y, { deadline_hours, budget_usd }) {
       s("line", { x1: box.left, x2: box.right, y1: budget, y2: budget, class: "limit" }),
       s("text", { x: box.right, y: budget - 6, "text-anchor": "end", class: "label" }, "budget"),
     );
+    labels.reserve(box.right, budget - 6, "budget");
+    labels.spare(box.left, box.right, budget, budget);
   }
 }
 
@@ -113,7 +117,7 @@ function drawEpochs(host, candidates, { settings, field, most, leaders, best, ca
   const frame = makeFrame(host, {
     height: 340,
     label: `${caption} against the number of epochs, from 1 to ${most}`,
-    margin: { left: 60, right: narrow ? 138 : 158, top: 34, bottom: 46 },
+    margin: { left: 60, right: narrow ? 138 : 180, top: 34, bottom: 46 },
   });
   const { svg, box } = frame;
   const [unit, format, low, high] = field === "seconds"
@@ -131,7 +135,7 @@ function drawEpochs(host, candidates, { settings, field, most, leaders, best, ca
     s("line", { x1: now, x2: now, y1: box.top, y2: box.bottom, class: "now" }),
     s("text", { x: now, y: box.top - 6, "text-anchor": "middle", class: "label" }, `${formatCount(settings.epochs)} epochs`),
   );
-  const names = lines.map(({ candidate }) => labelLines(candidate, narrow ? 21 : 24));
+  const names = lines.map(({ candidate }) => labelLines(candidate, narrow ? 18 : 24));
   const gap = Math.max(...names.map((name) => name.length)) * LINE + 2;
   const wanted = lines.map(({ points }) => y.scale(points.at(-1)[field]));
   const ends = spreadApart(wanted, gap, [box.top + 4, box.bottom + LINE - gap / 2]);

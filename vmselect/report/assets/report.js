@@ -148,7 +148,14 @@ function readFindings(payload, candidates) {
   const about = payload.findings.map(() => new Set());
   const several = new Set(candidates.map((candidate) => candidate.batch_size)).size > 1;
   const title = ({ instance_type, batch_size }) => (several ? `${instance_type}, batch ${batch_size}` : instance_type);
-  candidates.forEach((candidate) => candidate.findings.forEach((i) => about[i].add(title(candidate))));
+  const types = payload.findings.map(() => new Set());
+  candidates.forEach((candidate) => candidate.findings.forEach((i) => {
+    about[i].add(title(candidate));
+    types[i].add(candidate.instance_type);
+  }));
+  // Remedies that differ only in the machine that they name are one remedy.
+  const unnamed = (number, text) => [...types[number]].sort((a, b) => b.length - a.length)
+    .reduce((rest, type) => rest.replaceAll(type, "that machine"), text ?? "");
   const whole = new Set(payload.ranking_findings);
   // For the best candidate, the ranking repeats a finding with an addition.
   const more = [...whole].map((number) => payload.findings[number]);
@@ -158,10 +165,12 @@ function readFindings(payload, candidates) {
     const { code, message, remedy, severity } = finding;
     // The page itself states what depends on its settings.
     if (code === "old-prices" || code === "spot-deadline" || (!whole.has(number) && goesOn(finding))) return;
-    const key = JSON.stringify([code, remedy]);
-    if (!kinds.has(key)) kinds.set(key, { code, remedy, severity, messages: [] });
+    const key = JSON.stringify([code, unnamed(number, remedy)]);
+    const kind = kinds.get(key) ?? { code, remedy, severity, messages: [] };
+    if (kind.remedy !== remedy) kind.remedy = unnamed(number, remedy);
+    kinds.set(key, kind);
     const others = [...about[number]].filter((who) => !message.includes(who));
-    kinds.get(key).messages.push({ text: message, number, whole: whole.has(number), about: others });
+    kind.messages.push({ text: message, number, whole: whole.has(number), about: others });
   });
   return [...kinds.values()].sort((a, b) => (a.severity === b.severity ? 0 : a.severity === "warning" ? -1 : 1));
 }

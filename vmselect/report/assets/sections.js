@@ -212,11 +212,12 @@ const MESSAGES_SHOWN = 3;
 /** Findings of one kind: the first messages, the remedy once, and the machines that no message names. */
 function findingItem({ messages, remedy, severity }) {
   const paragraph = (text, style) => h("p", { dir: "auto", class: style }, text);
-  const shown = messages.length > MESSAGES_SHOWN + 1 ? messages.slice(0, MESSAGES_SHOWN) : messages;
-  const rest = messages.length - shown.length;
+  const texts = [...new Set(messages.map(({ text }) => text))];
+  const shown = texts.length > MESSAGES_SHOWN + 1 ? texts.slice(0, MESSAGES_SHOWN) : texts;
+  const rest = texts.length - shown.length;
   const about = [...new Set(messages.flatMap((message) => message.about))];
   return h("li", { class: severity },
-    shown.map(({ text }) => paragraph(text)),
+    shown.map((text) => paragraph(text)),
     rest ? paragraph(`${formatCount(rest)} similar messages are not shown.`) : null,
     paragraph(remedy, "remedy"),
     about.length ? h("p", { class: "who" }, ...listNames(about, 6)) : null);
