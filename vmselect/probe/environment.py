@@ -89,7 +89,17 @@ def usable_cores() -> frozenset[int]:
 
 
 def read_peak_memory() -> int | None:
-    """Return the peak main memory (RAM) of this process so far in bytes, or None if unknown."""
+    """Return the peak main memory (RAM) of this process so far in bytes, or None if unknown.
+
+    On Linux, ``getrusage`` also counts the peak of the process that started this one, so ``/proc`` is read first.
+    """
+    try:
+        with open("/proc/self/status", encoding="ascii", errors="replace") as status:
+            for line in status:
+                if line.startswith("VmHWM:"):
+                    return int(line.split()[1]) * 1024
+    except (OSError, ValueError, IndexError):
+        pass
     try:
         import resource
     except ImportError:

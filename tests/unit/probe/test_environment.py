@@ -80,6 +80,15 @@ def test_the_processor(tmp_path: Path) -> None:
     assert environment.read_peak_memory() > 1_000_000
 
 
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="elsewhere the peak of the parent is not counted")
+def test_the_peak_memory_is_not_that_of_the_parent_process() -> None:
+    code = ("import subprocess, sys; big = bytes(range(256)) * 2_000_000; "
+            "child = 'from vmselect.probe.environment import read_peak_memory; print(read_peak_memory())'; "
+            "print(subprocess.run([sys.executable, '-c', child], capture_output=True, text=True, check=True).stdout)")  # fmt: skip
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert 1_000_000 < int(done.stdout) < 256 * 2_000_000
+
+
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="this system cannot pin a process to a core")
 def test_a_process_that_is_pinned_to_one_core() -> None:
     code = ("import os; os.sched_setaffinity(0, {min(os.sched_getaffinity(0))}); "
