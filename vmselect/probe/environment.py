@@ -94,7 +94,7 @@ def read_peak_memory() -> int | None:
     On Linux, ``getrusage`` also counts the peak of the process that started this one, so ``/proc`` is read first.
     """
     try:
-        with open("/proc/self/status", encoding="ascii", errors="replace") as status:
+        with Path("/proc/self/status").open(encoding="ascii", errors="replace") as status:
             for line in status:
                 if line.startswith("VmHWM:"):
                     return int(line.split()[1]) * 1024
