@@ -31,10 +31,23 @@ def test_a_page_prints_what_it_says(name: str) -> None:
         assert block.text == printed, f"{name}: run python tests/support/page_examples.py and read the difference"
 
 
-# Blocks that are not run are checked without running them.
-
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), ROOT / "pricing" / "README.md"]
+OTHER_TESTS = {"docs/tutorials/choose-vm-and-batch-size.md": "tests/integration/test_selection_tutorial.py"}
+"""Pages whose blocks another test runs."""
+
+
+def test_every_block_of_python_is_run_or_says_why_not() -> None:
+    assert all((ROOT / page).exists() and (ROOT / test).exists() for page, test in OTHER_TESTS.items())
+    for path in DOCUMENTS:
+        name = path.relative_to(ROOT).as_posix()
+        if name not in examples.PAGES and name not in OTHER_TESTS:
+            blocks = examples.find_blocks(path.read_text(encoding="utf-8"))
+            assert all(block.skipped for block in blocks if block.language == "python"), f"{name}: add it to PAGES"
+
+
+# Blocks that are not run are checked without running them.
+
 BLOCKS = [
     pytest.param(block, id=f"{path.relative_to(ROOT)}-{number}")
     for path in DOCUMENTS

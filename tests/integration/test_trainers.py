@@ -182,7 +182,18 @@ def run(folder: Path, source: str) -> str:
     return done.stdout
 
 
-SOURCES = {"lightning": ON_GPU + LIGHTNING, "transformers": ON_GPU + TRAINER}
+PAGES = f"""
+import sys
+sys.path.insert(0, {str(Path(__file__).parents[1] / "support")!r})
+import page_trainings
+for page in page_trainings.run_blocks("PACKAGE"):
+    print("ran a block of", page)
+"""
+
+SOURCES = {
+    "lightning": ON_GPU + LIGHTNING + PAGES.replace("PACKAGE", "lightning"),
+    "transformers": ON_GPU + TRAINER + PAGES.replace("PACKAGE", "transformers"),
+}
 
 
 @pytest.fixture(scope="module")
@@ -219,6 +230,10 @@ def test_two_short_epochs_with_their_validations(folder: Path) -> None:
     batches = 10 if folder.name.startswith("lightning") else 4
     assert [one.batches for one in profile.timeline.validations] == [batches, batches]
     assert vs.estimate(profile, epochs=50).terms.keys() >= {"first_validation", "later_validations"}
+
+
+def test_the_block_of_the_documentation_runs(folder: Path) -> None:
+    assert "ran a block of docs/how-to/probe-a-training.md" in (folder / "said.txt").read_text()
 
 
 def test_the_users_files_are_as_they_were(folder: Path) -> None:

@@ -10,9 +10,11 @@ from __future__ import annotations
 import ast
 import contextlib
 import io
+import itertools
 import os
 import re
 import shlex
+import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -60,8 +62,14 @@ def batch_sizes(folder: Path) -> None:
             init_seconds=20.0, first_iteration_seconds=4, iteration_seconds=[seconds] * 20, model="resnet", **settings,
         )  # fmt: skip
 
-    for batch_size, seconds in ((64, 0.4), (128, 0.7)):
-        profile(batch_size, seconds).save(folder / "profiles" / f"g4dn.xlarge-{batch_size}.json")
+    for batch_size, seconds, peak_gib in ((64, 0.4, 3.5), (128, 0.7, 6)):
+        made = profile(batch_size, seconds)
+        gpu = {
+            "backend": "torch", "framework_gpus": 1, "gpus": ({"name": "Tesla T4", "memory_bytes": 15 * 2**30},),
+            "peak_gpu_memory_bytes": int(peak_gib * 2**30), "gpu_memory": {"source": "torch"},
+        }  # fmt: skip
+        made = made.model_copy(update={"environment": type(made.environment)(**{**dict(made.environment), **gpu})})
+        made.save(folder / "profiles" / f"g4dn.xlarge-{batch_size}.json")
     for number, seconds in enumerate((0.4, 0.41, 0.39)):
         profile(64, seconds).save(folder / "repetitions" / f"{number}.json")
     for size, seconds in (("128px", 0.2), ("224px", 0.5)):
@@ -87,14 +95,109 @@ def services(folder: Path) -> None:
         vs.Profile.load(folder / "profiles" / f"{name}.json").save(folder / "records" / f"{name}.json")
 
 
-PAGES: dict[str, Callable[[Path], None]] = {
-    "docs/how-to/prices.md": three_machines,
+def own_prices(folder: Path) -> None:
+    """The profiles of three machines, and the prices that the page on prices writes into a file."""
+    three_machines(folder)
+    (block,) = (block for block in find_blocks((ROOT / "docs/how-to/prices.md").read_text()) if "lab," in block.text)
+    (folder / "prices.csv").write_text(block.text)
+
+
+def two_studies(folder: Path) -> None:
+    """The profiles and the study of ``batch_sizes``, and a second study in ``more.json``."""
+    import vmselect as vs
+
+    batch_sizes(folder)
+    vs.ConvergenceStudy.from_epochs({256: [18, 20]}, model="resnet").save(folder / "more.json")
+
+
+def groups(folder: Path) -> None:
+    """Repeated measurements: of two machines, of scenarios, of combinations of factors, and of several nodes."""
+    import vmselect as vs
+
+    def save(name: str, instance_type: str, seconds: float, **settings: Any) -> None:
+        settings = {"batch_size": 64, "iteration_seconds": [seconds, 1.01 * seconds] * 5, **settings}
+        vs.Profile.from_times(
+            instance_type=instance_type, steps_per_epoch=500, init_seconds=20, first_iteration_seconds=4,
+            model="resnet", **settings,
+        ).save(folder / f"{name}.json")  # fmt: skip
+
+    three_machines(folder)
+    machines = {"g4dn.xlarge": 0.4, "Standard_NC4as_T4_v3": 0.45}
+    for run in range(3):
+        for name, seconds in machines.items():
+            taken = seconds * (1 + 0.01 * run)
+            cloud = "aws" if name.startswith("g4") else "azure"
+            save(f"records/{name}-{run}", name, taken, provider=cloud)
+            for framework, data in (("keras", "cifar10"), ("torch", "imagenet")):
+                totals = {"total_seconds": 1000 * taken, "epochs": 50, "iteration_seconds": None}
+                factors = {"framework": framework, "dataset": data}
+                save(f"scenarios/{name}-{framework}-{run}", name, taken, provider=cloud, factors=factors, **totals)
+            for size, backend in itertools.product((64, 128), ("jax", "torch")):
+                factors = {"machine": name, "batch_size": size, "backend": backend}
+                save(f"folder/{name}-{size}-{backend}-{run}", name, taken * size / 64, batch_size=size, factors=factors)
+        for nodes in (1, 2):
+            save(f"nodes/{nodes}-{run}", "g4dn.xlarge", 0.4 / nodes + 0.01 * run, factors={"nodes": nodes})
+    blocks = [
+        one.text
+        for one in find_blocks((ROOT / "docs/how-to/compare-machines.md").read_text())
+        if one.language == "yaml"
+    ]
+    for name, text in zip(("needs.yaml", "metrics.yaml"), blocks, strict=True):
+        (folder / name).write_text(text)
+
+
+def sampled(folder: Path) -> None:
+    """A profile with samples of the machine, in ``profiles/`` and in ``records/``."""
+    import vmselect as vs
+    from vmselect.records.usage import Limits, Usage
+
+    usage = Usage(
+        interval_seconds=1.0, limits=Limits(cores=2), seconds=(0.5, 2.0, 3.0, 4.0, 5.0),
+        phase=("initialization", "first_step", "steady_steps", "steady_steps", "validation"),
+        series={"usable_cpu_share": (0.2, 0.6, 0.99, 0.98, 0.7), "gpu0_busy_share": (0.0, 0.1, 0.2, 0.3, 0.5)},
+    )  # fmt: skip
+    made = vs.Profile.from_times(
+        instance_type="g4dn.xlarge", batch_size=64, first_epoch_seconds=40, later_epoch_seconds=[30, 31], model="resnet"
+    )
+    profile = made.model_copy(update={"usage": usage})
+    profile.save(folder / "profiles" / "g4dn.xlarge-64-20260901T101500.json")
+    profile.save(folder / "records" / "g4dn.xlarge.json")
+
+
+def small_sweep(folder: Path) -> None:
+    """The sweep of the examples with one machine, one batch size and one repetition."""
+    import yaml
+
+    three_machines(folder)
+    for name in ("train.py", "prices.csv"):
+        shutil.copy(ROOT / "examples" / "sweep" / name, folder)
+    plan = yaml.safe_load((ROOT / "examples" / "sweep" / "plan.yaml").read_text())
+    plan |= {"factors": {"machine": ["small"], "batch_size": [64]}, "repetitions": 1}
+    plan["machines"] = {"small": plan["machines"]["small"]}
+    (folder / "plan.yaml").write_text(yaml.safe_dump(plan))
+
+
+def own_loop(_: Path) -> dict[str, Any]:
+    """The parts of a training loop that computes nothing."""
+    return {"loader": range(100), "train": lambda batch: None, "validate": lambda: None}
+
+
+PAGES: dict[str, Callable[[Path], dict[str, Any] | None]] = {
+    "docs/explanation/choosing.md": two_studies,
+    "docs/how-to/compare-machines.md": groups,
+    "docs/how-to/diagnosis.md": sampled,
+    "docs/how-to/energy-and-co2.md": three_machines,
+    "docs/how-to/prices.md": own_prices,
+    "docs/how-to/probe-a-training.md": own_loop,
     "docs/how-to/rank-with-limits-and-spot.md": three_machines,
+    "docs/how-to/read-the-report.md": three_machines,
     "docs/how-to/serve-and-move-data.md": services,
+    "docs/how-to/sweep-own-machines.md": small_sweep,
     "docs/how-to/sweep-rented-machines.md": three_machines,
     "docs/how-to/track-and-check-costs.md": three_machines,
     "docs/how-to/which-machines-to-probe.md": one_machine,
     "docs/reference/estimates.md": batch_sizes,
+    "docs/tutorials/first-ranking.md": three_machines,
 }
 
 
@@ -106,12 +209,19 @@ class Block(NamedTuple):
     start: int
     end: int
     skipped: bool = False
+    package: str | None = None
 
 
 def find_blocks(page: str) -> list[Block]:
-    """The fenced blocks of a page, in order. A block below a comment ``<!-- not run: why -->`` is skipped."""
-    found = re.finditer(r"^(<!-- not run: [^\n]* -->\n)?```(\w*)\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
-    return [Block(match[2], match[3], match.start(3), match.end(3), match[1] is not None) for match in found]
+    """The fenced blocks of a page, in order.
+
+    A block below a comment ``<!-- not run: why -->`` is skipped. A block below ``<!-- run with keras -->`` is skipped
+    here and run by ``page_trainings.py``, with a model and data of that package.
+    """
+    found = re.finditer(
+        r"^(<!-- (?:not run: [^\n]*|run with (\w+)) -->\n)?```(\w*)\n(.*?)^```$", page, re.DOTALL | re.MULTILINE
+    )
+    return [Block(one[3], one[4], one.start(4), one.end(4), one[1] is not None, one[2]) for one in found]
 
 
 def run_page(name: str) -> Iterator[tuple[Block, str]]:
@@ -122,14 +232,16 @@ def run_page(name: str) -> Iterator[tuple[Block, str]]:
     with tempfile.TemporaryDirectory() as folder, _as_on_a_users_machine():
         os.chdir(folder)
         try:
-            PAGES[name](Path(folder))
-            exec("import vmselect as vs; profiles = vs.load_profiles('profiles')", namespace)
+            namespace |= PAGES[name](Path(folder)) or {}
+            exec("import vmselect as vs", namespace)
+            if Path("profiles").exists():
+                exec("profiles = vs.load_profiles('profiles')", namespace)
             printed = None
             for block in blocks:
-                if block.language == "text" and printed is not None:
-                    yield block, printed
+                if block.skipped:
                     printed = None
-                elif block.skipped:
+                elif block.language == "text" and printed is not None:
+                    yield block, printed
                     printed = None
                 elif block.language == "python":
                     printed = _run_python(block.text, namespace)
@@ -160,9 +272,11 @@ def _run_command(line: str) -> str:
     from vmselect.cli import app
 
     words = shlex.split(line, comments=True)
-    if not words:
+    if not words or words[0] == "cd":  # the page's setup put the files of that folder into this one
         return ""
     assert words[0] == "vmselect", f"only vmselect commands are run, not: {line}"
+    if words[1:3] in (["sweep", "run"], ["sweep", "resume"]):
+        words.append("--yes")  # instead of the confirmation at a terminal
     done = CliRunner().invoke(app, words[1:], catch_exceptions=False)
     assert done.exit_code in (0, 1), done.output
     return _tidy(done.output)
