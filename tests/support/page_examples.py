@@ -177,12 +177,23 @@ def small_sweep(folder: Path) -> None:
     (folder / "plan.yaml").write_text(yaml.safe_dump(plan))
 
 
+def before_and_after(folder: Path) -> None:
+    """The small sweep, and two runs of each of its profiles in ``records/``."""
+    small_sweep(folder)
+    (folder / "records").mkdir()
+    for number in ("1", "2"):
+        three_machines(folder / number)
+        for path in (folder / number / "profiles").iterdir():
+            shutil.copy(path, folder / "records" / f"{path.stem}-{number}.json")
+
+
 def own_loop(_: Path) -> dict[str, Any]:
     """The parts of a training loop that computes nothing."""
     return {"loader": range(100), "train": lambda batch: None, "validate": lambda: None}
 
 
 PAGES: dict[str, Callable[[Path], dict[str, Any] | None]] = {
+    "docs/agents/SKILL.md": before_and_after,
     "docs/explanation/choosing.md": two_studies,
     "docs/how-to/compare-machines.md": groups,
     "docs/how-to/diagnosis.md": sampled,
@@ -196,6 +207,7 @@ PAGES: dict[str, Callable[[Path], dict[str, Any] | None]] = {
     "docs/how-to/sweep-rented-machines.md": three_machines,
     "docs/how-to/track-and-check-costs.md": three_machines,
     "docs/how-to/which-machines-to-probe.md": one_machine,
+    "docs/reference/agents-and-programs.md": three_machines,
     "docs/reference/estimates.md": batch_sizes,
     "docs/tutorials/first-ranking.md": three_machines,
 }
