@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import sys
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
@@ -31,7 +33,7 @@ app = typer.Typer(
     help="Find out which cloud VM to rent to train a model, how long the training takes there, and what it costs.\n\n"
     "First measure the training for a few seconds on each machine type: vmselect probe train.py\n\n"
     "Then rank the machine types on any computer: vmselect rank profiles/ --epochs 50\n\n"
-    "Messages show options as arguments of the Python library: batch_size= means the option --batch-size.\n\n"
+    "Findings show options as arguments of the Python library: batch_size= means the option --batch-size.\n\n"
     "Exit codes: 0 success, 1 a warning was found or no machine meets the limits, 2 error.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -66,13 +68,29 @@ def main() -> None:
     try:
         app()
     except (VmselectError, OSError) as error:
-        print_err([f"vmselect: {error}"], always=True)
+        print_err([f"vmselect: {_name_options(str(error), sys.argv[1:])}"], always=True)
         sys.exit(2)
     except Interrupted:
         # Exit by the signal, as any Python script does on Ctrl-C, so that a loop in a shell stops too. The traceback of
         # the script has been printed.
         sys.excepthook = lambda *_: None
         raise KeyboardInterrupt from None
+
+
+def _name_options(message: str, words: Sequence[str]) -> str:
+    """``message`` with options of the command in ``words`` instead of arguments: ``--model`` instead of ``model=``."""
+    command = typer.main.get_command(app)
+    for word in words:
+        if word in (commands := getattr(command, "commands", {})):
+            command = commands[word]
+    options = {name for one in command.params for name in one.opts}
+
+    def replace(found: re.Match[str]) -> str:
+        option = f"--{found[1].replace('_', '-')}"
+        return option if option in options else found[0]
+
+    # An argument without a value, such as "Pass epochs=."
+    return re.sub(r"(?<![\w.-])([a-z][a-z_]*)=(?=[,;.)]?(?:\s|$))", replace, message)
 
 
 def _print_version(wanted: bool) -> None:

@@ -21,7 +21,9 @@ if TYPE_CHECKING:
     from vmselect.findings import Finding
     from vmselect.records import Profile
 
-TRAINING_CODES = ("waits-between-epochs", "waits-at-the-end", "changing-speed")
+TRAINING_CODES = ("too-disturbed", "waits-between-epochs", "waits-at-the-end", "changing-speed")
+"""Codes of the findings of an estimate that are shown next to those of the profile itself."""
+
 COLUMNS = ("file", "instance_type", "batch_size", "model", "outcome", "severity", "code", "message", "remedy")
 MAX_WIDTH = 100
 """Largest width of the printed text in characters."""

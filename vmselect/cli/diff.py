@@ -37,7 +37,8 @@ def diff(
 
     Trainings are matched by model, machine type, batch size and factors. A limit is exceeded if the estimated increase
     is above the limit and its whole interval is above zero, so that noise alone does not fail a pull request. Exit code
-    1 if a limit is exceeded, 2 if nothing can be compared.
+    1 if a limit is exceeded, 2 if nothing can be compared, or if a limit cannot be checked because the measurement of a
+    training was too disturbed.
 
     Examples:
 
@@ -71,6 +72,9 @@ def diff(
     if markdown is not None:
         with markdown.open("a", encoding="utf-8") as file:
             file.write(changes.to_markdown())
-    print_err(f"{one.severity.capitalize()}: {one}" for one in changes.findings)
+    print_err((f"{one.severity.capitalize()}: {one}" for one in changes.findings), always=changes.too_uncertain)
     if changes.exceeds:
         raise typer.Exit(1)
+    limited = limit_percent is not None or limit_usd is not None
+    if not changes or (limited and changes.too_uncertain):
+        raise typer.Exit(2)

@@ -37,15 +37,12 @@ STEADY_SECONDS = 2.0
 """Least total seconds of the steady steps that are measured in each epoch. The speed of a machine changes from second
 to second, so twenty short steps would measure one moment only."""
 
-PROBE_OPTIONS = (
-    "--instance-type", "--fits", "--watch", "--touch-files", "--unprotected", "--steady-seconds", "--alarm",
-    "--alarm-cpu", "--alarm-when",
-)  # fmt: skip
-"""Options of ``vmselect probe`` that scripts rarely have. If one of them comes after the script's name, a warning is
-printed: it was passed to the script, but was probably meant for vmselect."""
+SCRIPT_OPTIONS = ("--batch-size", "--help", "-h", "-m", "-q")
+"""Options of ``vmselect probe`` that are nearly always meant for the script if they follow its name."""
 
 
 def probe(
+    context: typer.Context,
     script: Annotated[str, typer.Argument(help="Training script, or with -m a module.", show_default=False)],
     arguments: Annotated[list[str] | None, typer.Argument(metavar="ARGS", help="Arguments for the script.")] = None,
     module: Annotated[bool, flag("-m", help="Run SCRIPT as a module, as python -m does.")] = False,
@@ -138,10 +135,8 @@ def probe(
         raise ArgumentError(f"vmselect probe has no option {script}. Run vmselect probe --help to list its options.")
     if not module and not has_file(Path(script)):
         raise ArgumentError(f"{script} is not a readable file. Give the path of a Python script.")
-    misplaced = [one for one in arguments or () if one.partition("=")[0] in PROBE_OPTIONS]
-    if misplaced and not quiet:
-        names = ", ".join(misplaced)
-        print_err([f"vmselect: {names} was passed to {script}. Write options of vmselect before the script's name."])
+    if not quiet:
+        _note_misplaced(context, script, arguments or ())
     target = choose_path(path) or Path("profiles")
     check_target(target, "training")
     wanted = several(check_count, "--fit", fit) if fit else ()
@@ -183,6 +178,15 @@ def probe(
             always=True,
         )
         raise typer.Exit(1)
+
+
+def _note_misplaced(context: typer.Context, script: str, arguments: Iterable[str]) -> None:
+    """Print a line if ``arguments`` of the script contain options that ``vmselect probe`` has, too."""
+    own = {name for option in context.command.params for name in option.opts} - {*SCRIPT_OPTIONS}
+    given = dict.fromkeys(one.partition("=")[0] for one in arguments)
+    if misplaced := [name for name in given if name in own and name.startswith("-")]:
+        fact = f"{', '.join(misplaced)} was passed to {script}, not to vmselect probe"
+        print_err([f"vmselect: {fact}. Write options of vmselect probe before the script's name."])
 
 
 def _note_unknown_types(profiles: Iterable[Profile]) -> None:

@@ -130,13 +130,12 @@ def next_probe(
 
       vmselect next profiles/ --epochs 50 --history team/ --objective time --format json
     """
-    from vmselect.ranking.next_probe import NextProbe
+    from vmselect.ranking.next_probe import NextProbe, explain_no_probe
 
     ranking = rank_unprobed(profiles, epochs, decide_at, options)
     probe = ranking.next_probe
     if format is Format.table:
-        nothing = "No probe is worth its cost for this training." if ranking else "No candidate can be ranked yet."
-        print_out(probe or nothing)
+        print_out(probe or explain_no_probe(ranking))
         print_err([ranking.verdict])
         if probe is None:
             reasons = dict.fromkeys(str(one) for one in ranking.excluded)

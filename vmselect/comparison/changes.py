@@ -13,6 +13,7 @@ from vmselect.catalog import Catalog
 from vmselect.comparison.metrics import Terms
 from vmselect.errors import ArgumentError, CatalogError, ComparisonError
 from vmselect.estimation import RuntimeModel, Workload, fit_runtime
+from vmselect.estimation.disturbances import TOO_DISTURBED
 from vmselect.findings import Finding
 from vmselect.grouping import CONDITIONS, count_nodes, identify, read_records
 from vmselect.intervals import Interval
@@ -25,6 +26,9 @@ COLUMNS = (
     "time_percent_low", "time_percent_high", "usd_per_hour", "usd_change", "usd_change_low", "usd_change_high",
     "exceeds",
 )  # fmt: skip
+
+LARGEST_FACTOR = 1000.0
+"""Largest distance of a bound from its ratio, as a factor, so that a bound is finite if a time may be almost zero."""
 
 
 @dataclass(frozen=True)
@@ -97,6 +101,11 @@ class Changes:
         """Whether any change exceeds a limit."""
         return any(change.exceeds for change in self.changes)
 
+    @property
+    def too_uncertain(self) -> bool:
+        """Whether a training has no change because its records are too disturbed. Its limits cannot be checked."""
+        return any(finding.code == TOO_DISTURBED for finding in self.findings)
+
     def to_json(self, *, indent: int | None = None) -> str:
         """All changes and findings as JSON."""
         found = {
@@ -138,6 +147,7 @@ def find_changes(
     Trainings are matched by model, fit, machine type, batch size and factors. ``epochs`` defaults to the number that
     each training was given. A change exceeds ``limit_percent`` (of the total time) or ``limit_usd`` (of the cost) if
     the estimate is above the limit and the whole interval is above zero, so that noise alone does not exceed a limit.
+    A training whose records are too disturbed to rank it has the finding ``too-disturbed`` instead of a change.
     """
     terms = Terms(epochs=epochs, catalog=catalog or Catalog.default(), market=market, region=region)
     limits = {
@@ -159,13 +169,17 @@ def find_changes(
         if unmatched
     ]
     if not both:
+        sides = f"old: {_list_trainings(before)}; new: {_list_trainings(after)}"
         raise ComparisonError(
-            "No training occurs in both sets of records. Probe the same model, machine type and batch size before and "
-            "after the change."
+            f"No training occurs in both sets of records ({sides}). "
+            "Probe the same model, machine type and batch size before and after the change."
         )
     changes = []
     for key in both:
-        changes.append(_compare(before[key], after[key], terms, limits))
+        models = fit_runtime(before[key]), fit_runtime(after[key])
+        findings += (disturbed := _find_disturbed(models))
+        if not disturbed:
+            changes.append(_compare(before[key], after[key], models, terms, limits))
         findings += _find_differences(before[key][0], after[key][0])
     return Changes(tuple(changes), tuple(findings))
 
@@ -194,8 +208,42 @@ def _group(profiles: Iterable[Profile]) -> dict[Hashable, list[Profile]]:
     return groups
 
 
-def _compare(old: list[Profile], new: list[Profile], terms: Terms, limits: Mapping[str, float | None]) -> Change:
-    models = fit_runtime(old), fit_runtime(new)
+def _list_trainings(groups: Mapping[Hashable, list[Profile]]) -> str:
+    """The first trainings of ``groups`` with what they are matched by, for a message of limited length."""
+    return list_some([_describe(records[0])[:160] for records in groups.values()], most=2)
+
+
+def _describe(profile: Profile) -> str:
+    """Model, machine type and batch size of a training, and its fit and factors if there are any."""
+    parts = [f"model {profile.setup.model or 'unknown'}"[:60], profile.title]
+    if profile.fit is not None:
+        parts.append(f"fit {profile.fit.name or profile.fit.number}"[:40])
+    parts += [f"{name}={value}"[:40] for name, value in profile.factors.items()]
+    return f"[{', '.join(parts)}]"
+
+
+def _find_disturbed(models: tuple[RuntimeModel, RuntimeModel]) -> list[Finding]:
+    """A finding for each of the old and the new records that is too disturbed to compare, by the rule of a ranking."""
+    return [
+        Finding(
+            TOO_DISTURBED,
+            f"{model.title}: too uncertain to compare because of the {side} records: "
+            f"{found.message.removeprefix(f'{model.title}: ')}",
+            found.remedy,
+        )
+        for side, model in zip(("old", "new"), models, strict=True)
+        for found in model.findings
+        if found.code == TOO_DISTURBED
+    ]
+
+
+def _compare(
+    old: list[Profile],
+    new: list[Profile],
+    models: tuple[RuntimeModel, RuntimeModel],
+    terms: Terms,
+    limits: Mapping[str, float | None],
+) -> Change:
     epochs = _read_epochs(old[0], terms), _read_epochs(new[0], terms)
     first, second = (_total(model, count) for model, count in zip(models, epochs, strict=True))
     time_ratio = _divide(second, first)
@@ -281,7 +329,10 @@ def _find_differences(old: Profile, new: Profile) -> list[Finding]:
 
 
 def _divide(new: Interval[float], old: Interval[float]) -> Interval[float]:
-    """Ratio of two independent estimates. Their distances to the bounds are added in quadrature, as logarithms."""
+    """Ratio of two independent estimates. Their distances to the bounds are added in quadrature, as logarithms.
+
+    A bound differs from the ratio by at most :data:`LARGEST_FACTOR`.
+    """
     if not old.value or not new.value:
         raise ComparisonError("A training of zero seconds has no relative change. Probe more steps.")
     ratio = new.value / old.value
@@ -291,7 +342,7 @@ def _divide(new: Interval[float], old: Interval[float]) -> Interval[float]:
 
     low = math.hypot(log_distance(new.value, new.low), log_distance(old.high, old.value))
     high = math.hypot(log_distance(new.high, new.value), log_distance(old.value, old.low))
-    largest = 700.0  # exp() of more is not a finite number
+    largest = math.log(LARGEST_FACTOR)
     return Interval(ratio, ratio * math.exp(-min(low, largest)), ratio * math.exp(min(high, largest)))
 
 

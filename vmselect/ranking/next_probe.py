@@ -17,7 +17,7 @@ import numpy as np
 from vmselect import _defaults
 from vmselect.ranking.probability import ErrorModel, log_deviations
 from vmselect.ranking.rows import Floats, Ints
-from vmselect.units import SECONDS_PER_HOUR, format_chance, format_usd, printable
+from vmselect.units import SECONDS_PER_HOUR, format_chance, format_seconds, format_usd, printable
 
 if TYPE_CHECKING:
     from vmselect.ranking.result import Ranking
@@ -129,6 +129,30 @@ def find_next_probe(ranking: Ranking) -> NextProbe | None:
         reason=f"{never} and {best}. A probe costs about {format_usd(chosen.cost_usd)} and saves "
         f"{format_usd(chosen.saving_usd)} of this training on average.",
     )  # fmt: skip
+
+
+def explain_no_probe(ranking: Ranking) -> str:
+    """Why no probe is recommended, with the cost and the expected saving of the best probe."""
+    if not ranking:
+        return "No candidate can be ranked yet."
+    probes = rank_probes(ranking)
+    if not probes:
+        return "There is no machine left to probe: none of the others can be predicted."
+    best = next((probe for probe in probes if probe.is_worthwhile), probes[0])
+    name = ranking.row(best.candidate, ranking.deciding_column).instance_type
+    paid = format_seconds(probe_seconds(ranking))
+    numbers = (
+        f"A probe of {name} would cost about {format_usd(best.cost_usd)} (assumed: {paid} with the start of the "
+        f"machine) and save {format_usd(best.saving_usd)} of this training on average."
+    )
+    if best.is_worthwhile:
+        regret, enough = relative_regret(ranking), ranking.settings.enough_regret
+        why = (
+            f"No probe is needed: the expected regret of the choice is {regret:.1%}, and up to {enough:.1%} is enough."
+        )
+    else:
+        why = "No probe is worth its cost for this training."
+    return printable(f"{why} {numbers}")
 
 
 def choose_enough_regret(given: float | None, *, history: bool) -> float:

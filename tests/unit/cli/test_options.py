@@ -17,7 +17,7 @@ import vmselect as vs
 from vmselect.catalog import describe_unpriced
 from vmselect.catalog.offer import REQUIRED
 from vmselect.catalog.snapshots import unpriced
-from vmselect.cli import app, main
+from vmselect.cli import _name_options, app, main
 from vmselect.cli.options import note_unknown_type
 from vmselect.ranking import Interruptions
 
@@ -178,3 +178,17 @@ def test_a_search_without_a_match_suggests_similar_instance_types(run: Run, prof
     pytest.importorskip("duckdb", reason="the history of a folder is read with duckdb")
     assert "g4dn.xlarge" in run("history", "list", profiles, "--instance-type", "g4dn.xlage")
     assert "g4dn.xlarge" not in run("history", "list", profiles, "--instance-type", "my-pc")
+
+
+@pytest.mark.parametrize(
+    ("message", "words", "expected"),
+    [
+        ("Choose one with model=, or not.", ["rank", "p/"], "Choose one with --model, or not."),
+        ("Pass validation_examples= (0 for none).", ["-q", "rank"], "Pass --validation-examples (0 for none)."),
+        ("Pass epochs=.", ["diff", "a", "b"], "Pass --epochs."),
+        ("Pass model=.", ["check", "p/"], "Pass model=."),  # the command has no such option
+        ("No file epochs=5.json.", ["rank"], "No file epochs=5.json."),
+    ],
+)
+def test_errors_name_options_instead_of_arguments(message: str, words: list[str], expected: str) -> None:
+    assert _name_options(message, words) == expected

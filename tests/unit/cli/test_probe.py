@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import typer
 
 from tests.support.profiles import make_profile
-from vmselect.cli.probe import _note_unknown_types, _read_condition
+from vmselect.cli import app
+from vmselect.cli.probe import _note_misplaced, _note_unknown_types, _read_condition
 from vmselect.errors import ArgumentError
 from vmselect.records import Fact, Placement
 
@@ -27,6 +29,23 @@ def test_the_condition_of_an_alarm(text: str, expected: dict[str, object]) -> No
 def test_a_condition_that_cannot_be_read(text: str) -> None:
     with pytest.raises(ArgumentError, match="--alarm-when"):
         _read_condition(text)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "noted"),
+    [
+        (["--path", "old/"], ["--path"]),
+        (["--path=old/", "--steps", "5", "--path"], ["--path, --steps"]),
+        (["--batch-size", "64", "--lr", "0.1", "path"], []),  # options of the script
+    ],
+)
+def test_options_of_probe_behind_the_script_are_noted(
+    arguments: list[str], noted: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = typer.main.get_command(app).commands["probe"]  # type: ignore[attr-defined]
+    _note_misplaced(typer.Context(command), "train.py", arguments)
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.removeprefix("vmselect: ").partition(" was")[0] for line in lines] == noted
 
 
 @pytest.mark.parametrize(

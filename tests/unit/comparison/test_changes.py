@@ -17,10 +17,13 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 import vmselect as vs
+from tests.support.profiles import make_profile
 from vmselect.cli import app
 from vmselect.comparison import find_changes
-from vmselect.comparison.changes import COLUMNS, escape_markdown
+from vmselect.comparison.changes import COLUMNS, LARGEST_FACTOR, _divide, escape_markdown
 from vmselect.errors import ArgumentError, ComparisonError
+from vmselect.intervals import Interval
+from vmselect.records.usage import Limits, Summary, Usage
 
 ROOT = Path(__file__).parents[3]
 
@@ -70,8 +73,46 @@ def test_trainings_without_a_partner_are_listed() -> None:
     found = find_changes([probe(), probe(batch_size=128)], [probe(), probe(instance_type="g6.xlarge")], epochs=5)
     assert len(found) == 1
     assert [finding.code for finding in found.findings] == ["unmatched-training"] * 2
-    with pytest.raises(ComparisonError):
-        find_changes(probe(), probe(model="vit"), epochs=5)
+
+
+def test_the_error_without_common_trainings_shows_both_sides_in_limited_length() -> None:
+    others = [probe(model="vit" * 60, batch_size=size, instance_type="g6.xlarge") for size in (32, 64, 128, 256)]
+    with pytest.raises(ComparisonError) as error:
+        find_changes(probe(), others, epochs=5)
+    text = str(error.value)
+    assert all(part in text for part in ("resnet", "g5.xlarge, batch 64", "vitvit", "g6.xlarge, batch 32"))
+    assert len(text) < 700
+
+
+def loud(step: float = 0.1) -> vs.Profile:
+    """A probe during which other programs used most of the CPU cores, so that no ranking uses it."""
+    means = {"other_cores": 0.86 * 4, "usable_cpu_share": 1.0}
+    summaries = {
+        name: Summary(count=10, seconds=5.0, mean=mean, maximum=mean, p50=mean, p95=mean)
+        for name, mean in means.items()
+    }
+    usage = Usage(interval_seconds=1.0, limits=Limits(cores=4), phases={"steady_steps": summaries})
+    return make_profile(
+        "g5.xlarge", step, model="resnet", usage=usage, environment={"framework_gpus": 0, "usable_cores": 4}
+    )
+
+
+def test_records_that_are_too_disturbed_to_rank_are_not_compared() -> None:
+    quiet = make_profile("g5.xlarge", 0.1, model="resnet")
+    for old, new in ((loud(), quiet), (quiet, loud())):
+        found = find_changes(old, new, epochs=50, limit_percent=10)
+        assert (len(found), found.too_uncertain, found.exceeds) == (0, True, False)
+        assert "too-disturbed" in [finding.code for finding in found.findings]
+        assert json.loads(found.to_json())["changes"] == []
+    both = find_changes([loud(), probe(batch_size=128)], [quiet, probe(batch_size=128)], epochs=50)
+    assert [change.batch_size for change in both] == [128]
+
+
+@given(st.floats(0.001, 1e6), st.floats(0.001, 1e6), st.floats(0, 1), st.floats(0, 10))
+def test_ratios_have_finite_bounds(new: float, old: float, below: float, above: float) -> None:
+    sides = (Interval(value, value * (1 - below), value * (1 + above)) for value in (new, old))
+    ratio = _divide(*sides)
+    assert 0 < ratio.low <= ratio.value <= ratio.high <= ratio.value * LARGEST_FACTOR * (1 + 1e-9)
 
 
 def test_other_changed_conditions_are_reported() -> None:
@@ -120,6 +161,30 @@ def test_exit_codes_and_formats(folders: tuple[Path, Path], tmp_path: Path) -> N
     rows = list(csv.DictReader(io.StringIO(run("--format", "csv")[1])))
     assert list(rows[0]) == list(COLUMNS)
     assert float(rows[0]["time_percent"]) == pytest.approx(plain["changes"][0]["time_percent"])
+
+
+@pytest.mark.parametrize(
+    ("more", "options", "status"),
+    [
+        ([], [], 2),  # nothing can be compared
+        ([0.1, 0.1], [], 0),
+        ([0.1, 0.1], ["--limit-percent", "10"], 2),  # the limit of the other training cannot be checked
+        ([0.1, 0.2], ["--limit-percent", "10"], 1),
+    ],
+)
+def test_exit_codes_if_a_training_is_too_disturbed(
+    tmp_path: Path, more: list[float], options: list[str], status: int
+) -> None:
+    loud().save(tmp_path / "old")
+    make_profile("g5.xlarge", 0.1, model="resnet").save(tmp_path / "new")
+    for folder, step in zip(("old", "new"), more, strict=False):
+        probe(step, batch_size=128).save(tmp_path / folder)
+    words = ["diff", str(tmp_path / "old"), str(tmp_path / "new"), "--epochs", "50", "--quiet", *options]
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code == status
+    assert "disturbed" in done.stderr
+    checked = CliRunner().invoke(app, ["check", str(tmp_path / "old"), "--format", "json"])
+    assert "too-disturbed" in [row["code"] for row in json.loads(checked.stdout)]
 
 
 @pytest.mark.parametrize(("limit", "status"), [("10", 1), ("60", 0), ("$(touch marker)", 2)])

@@ -8,7 +8,8 @@ import pytest
 
 import vmselect as vs
 from tests.support.profiles import make_profile
-from vmselect.ranking.next_probe import choose_enough_regret, probe_seconds, rank_probes
+from vmselect.ranking.next_probe import choose_enough_regret, explain_no_probe, probe_seconds, rank_probes
+from vmselect.units import format_usd
 
 PROBED = make_profile("g4dn.xlarge", 0.2, steps_per_epoch=1000, model="net")
 
@@ -54,6 +55,16 @@ def test_a_history_lowers_the_regret_that_is_enough_unless_one_is_given() -> Non
 
 def test_a_short_training_is_worth_no_probe() -> None:
     assert rank(epochs=1).next_probe is None
+
+
+def test_the_reason_against_a_probe_contains_its_cost_and_saving() -> None:
+    for ranking in (rank(epochs=1), rank(enough_regret=1.0)):
+        probes = rank_probes(ranking)
+        best = next((one for one in probes if one.is_worthwhile), probes[0])
+        text = explain_no_probe(ranking)
+        assert format_usd(best.cost_usd) in text
+        assert format_usd(best.saving_usd) in text
+    assert "$" not in explain_no_probe(rank(machines=None))
 
 
 def test_without_unprobed_machines_there_is_nothing_to_probe() -> None:
