@@ -137,7 +137,7 @@ def explain_no_probe(ranking: Ranking) -> str:
         return "No candidate can be ranked yet."
     probes = rank_probes(ranking)
     if not probes:
-        return "There is no machine left to probe: none of the others can be predicted."
+        return "No machine is left to probe: all machines that can be predicted were probed."
     best = next((probe for probe in probes if probe.is_worthwhile), probes[0])
     name = ranking.row(best.candidate, ranking.deciding_column).instance_type
     paid = format_seconds(probe_seconds(ranking))
