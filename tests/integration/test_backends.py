@@ -13,6 +13,8 @@ import pytest
 
 TESTS = Path(__file__).parents[1] / "backends"
 BACKENDS = ("tensorflow", "jax", "torch")
+LIMIT_SECONDS = 1_500
+"""Most of the time is spent waiting for the processor, which all backends and other tests share."""
 
 
 @pytest.fixture(scope="module")
@@ -38,9 +40,10 @@ def running() -> Iterator[dict[str, subprocess.Popen[str]]]:
             process.communicate()
 
 
+@pytest.mark.timeout(LIMIT_SECONDS + 60)
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_everything_on(backend: str, running: dict[str, subprocess.Popen[str]]) -> None:
     if backend not in running:
         pytest.skip(f"{backend} is not installed: its trainings were left out")
-    shown, _ = running[backend].communicate(timeout=560)
+    shown, _ = running[backend].communicate(timeout=LIMIT_SECONDS)
     assert running[backend].returncode == 0, shown[-8000:]

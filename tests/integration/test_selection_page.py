@@ -53,11 +53,9 @@ def test_the_browser_ranks_pairs_as_python_does(browser: Any, tmp_path: Path, ma
     assert "val_accuracy" in browser.find_element("id", "batches").text
 
 
-def test_where_nothing_is_left_the_page_still_knows_that_epochs_come_from_the_study(
-    browser: Any, tmp_path: Path
-) -> None:
+def test_where_nothing_is_left_the_page_has_no_controls_and_no_charts(browser: Any, tmp_path: Path) -> None:
     browser.get(make_selection(minimum_metric=0.999).report(tmp_path / "page.html").as_uri())
     shown = browser.find_element("tag name", "body").text
     assert "9 candidates" in shown
-    assert browser.find_elements("id", "batches")
+    assert not browser.find_elements("id", "batches")
     assert not browser.find_elements("id", "epochs")

@@ -52,7 +52,9 @@ def sftp(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, dict[s
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
     """Address and options of a store, and a function that lists all that is in it."""
     if request.param == "memory":
-        return "memory://store/folder", {}, lambda: fsspec.filesystem("memory").find("/")
+        files = fsspec.filesystem("memory")
+        files.store.clear()  # of other tests in this process
+        return "memory://store/folder", {}, lambda: files.find("/")
     if request.param == "file":
         return str(tmp_path / "store"), {}, lambda: [str(path) for path in tmp_path.rglob("*")]
     if request.param == "s3":

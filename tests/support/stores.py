@@ -23,12 +23,14 @@ SECRET = "wJalrXUtnFEMI-not-a-real-secret"
 def s3_store() -> Iterator[tuple[str, dict[str, Any]]]:
     """A server that speaks S3 over real HTTP, with a bucket; gives the bucket's address and its options."""
     import boto3
+    import requests
     from moto.server import ThreadedMotoServer
 
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()
     try:
         endpoint = "http://{}:{}".format(*server.get_host_and_port())
+        requests.post(f"{endpoint}/moto-api/reset", timeout=30).raise_for_status()  # servers of one process share state
         keys = {"aws_access_key_id": "AKIATESTTESTTEST", "aws_secret_access_key": SECRET}
         boto3.client("s3", endpoint_url=endpoint, region_name="us-east-1", **keys).create_bucket(Bucket="bucket")
         options = {"key": "AKIATESTTESTTEST", "secret": SECRET, "client_kwargs": {"endpoint_url": endpoint}}
