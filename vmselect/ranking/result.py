@@ -53,6 +53,8 @@ HORIZON = 1_000_000
 """Number of epochs up to which crossovers are searched, more than any training takes."""
 MAX_COMPUTED = 200_000
 """Maximum number of candidates times epoch counts to compute if runtimes are not linear in the number of epochs."""
+EXAMPLE = "example"
+"""Code of the finding about a ranking of example records, whose prices are old on purpose."""
 NO_INPUTS = Inputs()
 INADEQUATE = ("first_iteration", "second_iteration", "mean_2_10")
 
@@ -351,7 +353,8 @@ class Ranking:
     def findings(self) -> tuple[Finding, ...]:
         """Findings about the ranking as a whole, the age of its prices, and its best candidate."""
         dates = self.candidates.offers["date"].astype(str).to_numpy()
-        age = describe_age(set(dates[self.candidates.offer[self._in_market]]))
+        example = any(finding.code == EXAMPLE for finding in self._findings)
+        age = None if example else describe_age(set(dates[self.candidates.offer[self._in_market]]))
         winner = self.best.findings if self else ()
         energy = energy_findings(self) if self and self.settings.asks_for("co2") else ()
         return tuple(dict.fromkeys([*self._findings, *([age] if age else []), *winner, *energy]))

@@ -77,7 +77,7 @@ def verdict(ranking: Ranking) -> str:
     objective = describe_objective(ranking.settings.objective)
     aim = MEASURES[objective].aim if objective in MEASURES else f"best {objective}"
     if len(order) == 1:
-        return f"Rent {ranking.best}: the only candidate left.{_never_probed(ranking)}{_consumption(ranking)}"
+        return f"Rent {ranking.best}: the only candidate.{_never_probed(ranking)}{_consumption(ranking)}"
     chance = format_chance(float(result.chance[order[0], column]))
     claim = f"the {aim} of {len(order):,} candidates, best with a probability of {chance}."
     rivals = sorted((i for i in order[1:] if result.tied[i, column]), key=lambda i: -result.chance[i, column])

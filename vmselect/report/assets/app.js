@@ -24,7 +24,7 @@ function update() {
   nameCandidates(ranked.everyone.map((row) => row.candidate));
   state.view = { ...ranked, candidates: report.candidates, settings };
   replace(page("verdict"), verdictNodes(state.view));
-  replace(page("aside"), isEmpty ? [] : asideNodes(state.view));
+  replace(page("aside"), isEmpty ? [] : asideNodes(state.view, report.payload.findings));
   showControls(settings);
   sections.forEach((show) => show(state.view));
   document.querySelectorAll("svg.chart").forEach((chart) => tooltip.reach(chart));

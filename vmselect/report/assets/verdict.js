@@ -22,9 +22,10 @@ const SPOT_UNINTERRUPTED =
   "Spot: no interruption rate was given, so time and cost are those of a training without interruptions.";
 
 /** The HTML nodes below the verdict: notes, warnings and candidates to compare with. */
-function asideNodes(view) {
+function asideNodes(view, findings) {
   const { rows, settings, regret } = view;
-  const old = ageWarning(rows.map((row) => row.candidate.price_date));
+  const isExample = findings.some(({ code }) => code === "example"); // its prices are old on purpose
+  const old = isExample ? null : ageWarning(rows.map((row) => row.candidate.price_date));
   const notes = old ? [h("p", { class: "warning", role: "note" }, old)] : [];
   const note = (content) => notes.push(h("p", { class: "note" }, content));
   if (rows.length && rows[0].candidate.market === "spot") {

@@ -78,7 +78,7 @@ function verdictParts(view) {
   const rent = ["Rent ", { name: best.candidate.title, choice: true }, ":", ...runParts(best), ":"];
   const never = best.candidate.basis === "predicted" ? " It was never probed." : "";
   const used = consumptionText(best, settings);
-  if (rows.length === 1) return [...rent, ` the only candidate left.${never}${used}`];
+  if (rows.length === 1) return [...rent, ` the only candidate.${never}${used}`];
   const objective = objectiveName(settings.weights);
   const aim = MEASURES.find(({ name }) => name === objective)?.aim ?? `best ${objective}`;
   const claim = ` the ${aim} of ${formatCount(rows.length)} candidates, best with a probability of ${formatChance(best.chance)}.`;
