@@ -47,7 +47,7 @@ def test_the_tutorial_runs_as_it_stands(tmp_path: Path) -> None:
     assert len(list((tmp_path / "study").glob("*.json"))) == 6
     assert len(list((tmp_path / "profiles").glob("*.json"))) == 6
     assert re.search(r"tutorial_mlp.*val_accuracy.*patience 5", printed)
-    assert re.search(r"standin-(one-core|all-cores) .* 6 candidates", printed)
+    assert re.search(r"standin-(one-core|all-cores) .* ([2-6] candidates|only candidate)", printed)
     assert all(f"atch size {size}" in printed for size in (128, 512))
     assert (tmp_path / "report.html").stat().st_size > 10_000
     if "VMSELECT_TUTORIAL_OUTPUT" in os.environ:
