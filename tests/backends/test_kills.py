@@ -13,7 +13,9 @@ import pytest
 KILLS = Path(__file__).parents[1] / "benchmarks" / "kills.py"
 
 
-@pytest.mark.skipif(os.environ["KERAS_BACKEND"] != "jax", reason="records are written alike on all backends")
+@pytest.mark.skipif(
+    os.environ["KERAS_BACKEND"] != "jax", reason="one backend suffices: records are written the same way"
+)
 def test_what_was_measured_survives_a_kill():
     # Its children are made by fork, which wants a process in which the framework has not yet computed anything.
     command = [sys.executable, "-W", "ignore", str(KILLS), "--here", "--runs", "4", "--seed", "11"]

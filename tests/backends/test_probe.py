@@ -94,7 +94,7 @@ def test_a_watched_fit_with_threads_is_synchronized_only_between_epochs_later(fo
     check_conserved(profile)
 
 
-@pytest.mark.skipif(BACKEND != "jax", reason="JAX executes steps asynchronously on a CPU too")
+@pytest.mark.skipif(BACKEND != "jax", reason="only JAX executes steps asynchronously on a CPU")
 def test_jax_is_waited_for_at_the_end_of_a_block(folder, monkeypatch):
     import jax
 

@@ -48,7 +48,7 @@ REASONS = {
     "unknown_instance_type": "has no instance type in its profile",
     "unused_gpu": "has a GPU that the training did not use",
 }
-"""What is said about one candidate that is excluded with this reason code; ``verdict_text.js`` has the same table."""
+"""Verb phrase that explains the exclusion of one candidate, by reason code; ``verdict_text.js`` has the same table."""
 PLURALS = {"emits": "emit", "has": "have", "is": "are", "misses": "miss", "needs": "need", "uses": "use", "was": "were"}
 """Plurals of the verbs with which the texts of :data:`REASONS` begin; other verbs have the same form."""
 NEARLY_AS_GOOD, MUCH_LESS = 1.1, 0.8

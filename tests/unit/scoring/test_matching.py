@@ -1,4 +1,4 @@
-"""Which outcomes belong to which forecasts, and what is said about those that do not."""
+"""Which outcomes belong to which forecasts, and which reasons are given for those that do not."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 const MARKET_NAMES = {
   on_demand: "on demand", spot: "spot", reserved_1y: "reserved for 1 year", reserved_3y: "reserved for 3 years",
 };
-/** What is said about one candidate that is excluded with a reason code: the same table as in vmselect/ranking/text.py. */
+/** Verb phrase that explains the exclusion of one candidate, by reason code: the same table as in vmselect/ranking/text.py. */
 const REASONS = {
   below_minimum_metric: "misses the minimum metric",
   co2_unknown: "emits an unknown amount of CO2",
