@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import datetime as dt
 import html
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -10,7 +11,7 @@ from functools import reduce
 from numbers import Real
 from operator import and_
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -20,6 +21,7 @@ from vmselect._checks import (
     check_flag,
     check_mapping,
     check_name,
+    check_number,
     check_path,
     list_items,
     maybe,
@@ -33,6 +35,7 @@ from vmselect.catalog.offer import (
     MARKETS,
     NUMBER_LIMITS,
     OWN_PRICE,
+    SERVICES,
     STALE_AFTER_DAYS,
     Offer,
     age_days,
@@ -51,6 +54,7 @@ Names = str | Sequence[str] | None
 NO_PRICE_REMEDY = f"Run `vmselect prices refresh`, or add your own price ({OWN_PRICE})."
 NO_REGION_REMEDY = "For prices of other regions, run `vmselect prices refresh --source skypilot`."
 CHANGE_COLUMNS = ("change", *KEY, "old_usd_per_hour", "new_usd_per_hour", "percent", "old_date", "new_date")
+BILLING = ("exact", "provider")
 _SCOPE = ("provider", "service", "region", "market")
 _CELLS = (str, bool, np.bool_, Real, Decimal, dt.date)  # a datetime, NaT among them, is a date
 
@@ -72,6 +76,15 @@ class Catalog:
                 "Catalog() cannot be called directly. Use Catalog.embedded(), Catalog.load() or with_offers()."
             )
         self._frame = frame
+        self._everything = frame
+        self.conditions: tuple[str, ...] = ()
+        """The restrictions of :meth:`where`, as text for messages: ``("gpu=H100",)``."""
+        self.retired = False
+        """Whether rankings use offers of instance types that can no longer be rented."""
+        self.services: tuple[str, ...] = ()
+        """Managed services at whose prices rankings list each machine too."""
+        self.billing: Literal["exact", "provider"] = "exact"
+        """Whether costs contain the provider's billing increment and minimum."""
         self.origin = check_name("origin", origin, longest=2000)
         self.findings: tuple[Finding, ...] = tuple(list_items(findings))
         if not all(isinstance(finding, Finding) for finding in self.findings):
@@ -153,11 +166,7 @@ class Catalog:
         outcome = refresh.refresh_prices(
             providers=providers, regions=regions, progress=progress, max_age_hours=max_age_hours, source=source
         )
-        return Catalog(
-            table.merge(self._frame, outcome.frame),
-            origin=f"{self.origin}, refreshed",
-            findings=[*self.findings, *outcome.findings],
-        )
+        return self._with_rows(outcome.frame, origin=f"{self.origin}, refreshed", findings=outcome.findings)
 
     def with_offers(self, offers: Catalog | pd.DataFrame | Iterable[Offer | Mapping[str, Any]]) -> Catalog:
         """Return this catalog with more prices.
@@ -177,10 +186,7 @@ class Catalog:
         else:
             added, excluded = _build_offers(offers)
         added = table.inherit_facts(added, snapshots.unpriced())
-        return Catalog(
-            table.merge(self._frame, added), origin=f"{self.origin} with own prices",
-            findings=[*self.findings, *excluded],
-        )  # fmt: skip
+        return self._with_rows(added, origin=f"{self.origin} with own prices", findings=excluded)
 
     def save(self, path: str | Path) -> Path:
         """Write all prices as CSV, or as JSON if ``path`` ends in ``.json``.
@@ -212,16 +218,92 @@ class Catalog:
         >>> list(Catalog.embedded("2026-08-22").offers(gpu="T4", provider="azure")["instance_type"])[0]
         'Standard_NC16as_T4_v3'
         """
-        wanted = {
-            "provider": provider, "region": region, "market": market, "gpu_model": gpu,
-            "instance_type": instance_type, "service": service,
-        }  # fmt: skip
-        given = {column: several(check_name, column, names) for column, names in wanted.items() if names is not None}
-        matches = [
-            self._matches(column, names)
-            for column, names in given.items()
-            if column not in ("region", "market") or names != ("all",)
-        ]
+        return self._select(
+            provider=provider, region=region, market=market, gpu=gpu, instance_type=instance_type, service=service,
+            retired=retired,
+        )  # fmt: skip
+
+    def where(
+        self,
+        *,
+        provider: Names = None,
+        region: Names = None,
+        market: Names = None,
+        gpu: Names = None,
+        gpu_memory_gib: float | None = None,
+        max_usd_per_hour: float | None = None,
+        service: Names = None,
+        retired: bool = False,
+        billing: Literal["exact", "provider"] | None = None,
+    ) -> Catalog:
+        """Return this catalog restricted to the offers that match all conditions, for a ranking.
+
+        Args:
+            provider: One provider or several.
+            region: One region or several; ``"all"`` for all.
+            market: One market or several; ``"all"`` for all.
+            gpu: One GPU model or several, in any spelling: ``a100-80gb``.
+            gpu_memory_gib: Minimum memory of one GPU.
+            max_usd_per_hour: Maximum price of a machine.
+            service: Managed services (``"sagemaker"``, ``"all"``) at whose prices rankings list the machines too.
+            retired: True includes instance types that can no longer be rented, at their last price.
+            billing: ``"provider"`` applies the provider's billing increment and minimum to costs.
+
+        Calls combine: each one restricts the result of the previous one, and services, retired types and billing that
+        a previous call asked for stay in effect.
+
+        >>> catalog = Catalog.embedded("2026-08-22").where(gpu="T4", provider="aws", max_usd_per_hour=0.6)
+        >>> sorted(set(catalog.offers()["instance_type"]))
+        ['g4dn.xlarge']
+        """
+        limits = {
+            "gpu_memory_gib": maybe(check_number, "gpu_memory_gib", gpu_memory_gib, above=0),
+            "max_usd_per_hour": maybe(check_number, "max_usd_per_hour", max_usd_per_hour, above=0),
+        }
+        filters = {"provider": provider, "region": region, "market": market, "gpu": gpu}
+        names = {name: several(check_name, name, value) for name, value in filters.items() if value is not None}
+        keep_retired = check_flag("retired", retired) or self.retired
+        frame = self._select(**names, retired=None if keep_retired else False)
+        # An unknown memory does not match: a machine that may be too small must not be recommended.
+        if limits["gpu_memory_gib"] is not None:
+            frame = frame[frame["gpu_memory_gib"].to_numpy() >= limits["gpu_memory_gib"]]
+        if limits["max_usd_per_hour"] is not None:
+            frame = frame[frame["usd_per_hour"].to_numpy() <= limits["max_usd_per_hour"]]
+        conditions = [f"{name}={','.join(values)}" for name, values in names.items() if values != ("all",)]
+        conditions += [f"{name}={value:g}" for name, value in limits.items() if value is not None]
+        restricted = copy.copy(self)
+        restricted._frame = frame.reset_index(drop=True)
+        restricted.conditions = tuple(dict.fromkeys([*self.conditions, *conditions]))
+        restricted.retired = keep_retired
+        if not len(frame):
+            raise CatalogError(
+                f"The catalog ({self.origin}) has no offer that matches {', '.join(restricted.conditions)}. Remove one "
+                "of these conditions, or run `vmselect prices refresh` for more prices."
+            )
+        if service is not None:
+            chosen = SERVICES if service == "all" else several(check_choice, "service", service, choices=SERVICES)
+            restricted.services = tuple(dict.fromkeys([*self.services, *chosen]))
+        if billing is not None:
+            restricted.billing = "provider" if check_choice("billing", billing, BILLING) == "provider" else "exact"
+        return restricted
+
+    @property
+    def unrestricted(self) -> Catalog:
+        """This catalog without the restrictions of :meth:`where`: what is known about machines outside of them."""
+        catalog = copy.copy(self)
+        catalog._frame, catalog.conditions = self._everything, ()
+        return catalog
+
+    def _select(self, *, retired: bool | None, **filters: Names) -> pd.DataFrame:
+        """Return the rows that match all ``filters``, by the arguments of :meth:`offers`; None matches all rows."""
+        matches = []
+        for argument, value in filters.items():
+            if value is None:
+                continue
+            column = "gpu_model" if argument == "gpu" else argument
+            names = several(check_name, column, value)
+            if names != ("all",) or column not in ("region", "market"):
+                matches.append(self._matches(column, names))
         if retired is not None:
             matches.append(self._frame["retired"].to_numpy() == check_flag("retired", retired))
         if not matches:
@@ -318,6 +400,14 @@ class Catalog:
 
     def _repr_html_(self) -> str:
         return f"<p>{html.escape(repr(self))}</p>" + str(self._frame.head(20).to_html(index=False))
+
+    def _with_rows(self, rows: pd.DataFrame, *, origin: str, findings: Sequence[Finding]) -> Catalog:
+        """Return this catalog with ``rows``, which no restriction removes: the caller has just named them."""
+        catalog = copy.copy(self)
+        catalog._frame = table.merge(self._frame, rows)
+        catalog._everything = catalog._frame if self._frame is self._everything else table.merge(self._everything, rows)
+        catalog.origin, catalog.findings = origin, (*self.findings, *findings)
+        return catalog
 
     @classmethod
     def _over_embedded(cls, parts: Sequence[pd.DataFrame], findings: Sequence[Finding]) -> Catalog:

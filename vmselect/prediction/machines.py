@@ -125,7 +125,8 @@ class MachineTypes:
     def by_name(self) -> Mapping[str, tuple[Machine, ...]]:
         """Machine types by instance type; two providers may use the same name."""
         columns = ["instance_type", "provider", "gpu_model", "gpu_count", "gpu_memory_gib"]
-        rows = self.catalog.offers(market=None)[columns].drop_duplicates(["instance_type", "provider"])
+        # Facts of probed machines are needed also where the catalog is restricted to other machines.
+        rows = self.catalog.unrestricted.offers(market=None)[columns].drop_duplicates(["instance_type", "provider"])
         found: dict[str, list[Machine]] = {}
         for name, provider, gpu, count, gib in rows.itertuples(index=False):
             many = 0.0 if count is None or math.isnan(count) else float(count)

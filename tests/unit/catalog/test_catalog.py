@@ -53,6 +53,64 @@ def test_filters_without_a_match_give_no_rows(catalog) -> None:
     assert len(catalog.offers(market="reserved_1y")) == 0
 
 
+def test_where_restricts_a_catalog_by_every_condition(catalog) -> None:
+    narrow = catalog.where(
+        provider=["aws", "azure"], region=["us-east-1", "eastus"], market="on_demand", gpu=["t4", "l4"],
+        gpu_memory_gib=16, max_usd_per_hour=5,
+    )  # fmt: skip
+    rows = narrow.offers(market=None)
+    assert set(rows["provider"]) == {"aws", "azure"}
+    assert set(rows["gpu_model"]) == {"T4", "L4"}
+    assert set(rows["market"]) == {"on_demand"}
+    assert rows["usd_per_hour"].max() <= 5
+    assert rows["gpu_memory_gib"].min() >= 16
+    assert narrow.conditions[-1] == "max_usd_per_hour=5"
+    assert narrow.unrestricted == catalog
+    assert len(catalog.where(region="all", market="all", retired=True)) == len(catalog)
+
+
+def test_where_leaves_retired_types_out_unless_asked(catalog) -> None:
+    assert catalog.offers(market=None)["retired"].any()
+    assert not catalog.where().offers(market=None)["retired"].any()
+    kept = catalog.where(retired=True).where(provider="aws")
+    assert kept.retired
+    assert kept.offers(market=None)["retired"].any()
+
+
+def test_where_keeps_services_and_billing_of_earlier_calls(catalog) -> None:
+    assert (catalog.services, catalog.billing, catalog.retired) == ((), "exact", False)
+    chosen = catalog.where(service="sagemaker", billing="provider").where(gpu="T4")
+    assert (chosen.services, chosen.billing) == (("sagemaker",), "provider")
+    assert catalog.where(service="all").services == ("ec2", "sagemaker")
+    assert chosen.where(billing="exact").billing == "exact"
+
+
+def test_own_prices_of_a_restricted_catalog_are_not_filtered(catalog) -> None:
+    own = {"provider": "lab", "instance_type": "workstation", "region": "here", "usd_per_hour": 9}
+    mine = catalog.where(gpu="T4", max_usd_per_hour=1).with_offers([own])
+    assert mine.price("workstation") == 9
+    assert len(mine.unrestricted) == len(catalog) + 1
+
+
+@pytest.mark.parametrize(
+    ("conditions", "error", "hint"),
+    [
+        ({"gpu": "A10O"}, CatalogError, "A100"),
+        ({"provider": "asw"}, CatalogError, "aws"),
+        ({"region": "us-east1"}, CatalogError, "us-east-1"),
+        ({"market": "spott"}, ArgumentError, "spot"),
+        ({"service": "sagemaker2"}, ArgumentError, "sagemaker"),
+        ({"billing": "hour"}, ArgumentError, "provider"),
+        ({"max_usd_per_hour": 0}, ArgumentError, "max_usd_per_hour"),
+        ({"gpu": "T4", "gpu_memory_gib": 80}, CatalogError, "gpu_memory_gib=80"),
+        ({"gpu": []}, ArgumentError, "gpu"),
+    ],
+)
+def test_where_refuses_unknown_names_and_empty_results(catalog, conditions, error, hint) -> None:
+    with pytest.raises(error, match=hint):
+        catalog.where(**conditions)
+
+
 @pytest.mark.parametrize(
     ("ask", "hint"),
     [
