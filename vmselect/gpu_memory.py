@@ -85,7 +85,7 @@ class MemoryModel:
         if size in known:
             return _widen(known[size], 0.0)
         if not (self.grows or smallest < size < largest):
-            return Interval(math.nan, math.nan, math.nan)
+            return Interval.exact(math.nan)
         if len(self.peaks) == 1 and self.fixed is not None:
             return self._from_one(size)
         steps = itertools.pairwise(self.peaks)

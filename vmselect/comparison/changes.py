@@ -245,15 +245,15 @@ def _compare(
     limits: Mapping[str, float | None],
 ) -> Change:
     epochs = _read_epochs(old[0], terms), _read_epochs(new[0], terms)
-    first, second = (_total(model, count) for model, count in zip(models, epochs, strict=True))
+    first, second = (model.at(count).interval for model, count in zip(models, epochs, strict=True))
     time_ratio = _divide(second, first)
     steps = [_step(model, profiles[0]) for model, profiles in zip(models, (old, new), strict=True)]
     known = [step for step in steps if step is not None]
     price = _find_price(new[0], terms)
     usd = None
     if price is not None:
-        costs = [Interval(*(cost_usd(part, price) for part in side)) for side in (first, second)]
-        usd = _subtract(costs[1], costs[0])
+        costs = [side.map(lambda seconds: cost_usd(seconds, price)) for side in (first, second)]
+        usd = costs[1].minus(costs[0])
     exceeds = []
     if limits["time"] is not None and time_ratio.low > 1 and _percents(time_ratio)[0] > limits["time"]:
         exceeds.append("time")
@@ -280,11 +280,6 @@ def _read_epochs(profile: Profile, terms: Terms) -> int:
     if not count:
         raise ArgumentError(f"{profile.title}: the number of epochs is unknown. Pass epochs=.")
     return count
-
-
-def _total(model: RuntimeModel, epochs: int) -> Interval[float]:
-    found = model.at(epochs)
-    return Interval(found.seconds, found.low, found.high)
 
 
 def _step(model: RuntimeModel, profile: Profile) -> Interval[float] | None:
@@ -329,29 +324,10 @@ def _find_differences(old: Profile, new: Profile) -> list[Finding]:
 
 
 def _divide(new: Interval[float], old: Interval[float]) -> Interval[float]:
-    """Ratio of two independent estimates. Their distances to the bounds are added in quadrature, as logarithms.
-
-    A bound differs from the ratio by at most :data:`LARGEST_FACTOR`.
-    """
+    """Ratio of two estimates; a bound differs from the ratio by at most :data:`LARGEST_FACTOR`."""
     if not old.value or not new.value:
         raise ComparisonError("A training of zero seconds has no relative change. Probe more steps.")
-    ratio = new.value / old.value
-
-    def log_distance(a: float, b: float) -> float:
-        return math.inf if min(a, b) <= 0 else math.log(a / b)
-
-    low = math.hypot(log_distance(new.value, new.low), log_distance(old.high, old.value))
-    high = math.hypot(log_distance(new.high, new.value), log_distance(old.value, old.low))
-    largest = math.log(LARGEST_FACTOR)
-    return Interval(ratio, ratio * math.exp(-min(low, largest)), ratio * math.exp(min(high, largest)))
-
-
-def _subtract(new: Interval[float], old: Interval[float]) -> Interval[float]:
-    """Difference of two independent estimates, with their distances to the bounds added in quadrature."""
-    value = new.value - old.value
-    low = math.hypot(new.value - new.low, old.high - old.value)
-    high = math.hypot(new.high - new.value, old.value - old.low)
-    return Interval(value, value - low, value + high)
+    return new.over(old, most=LARGEST_FACTOR)
 
 
 def _percents(ratio: Interval[float]) -> tuple[float, float, float]:

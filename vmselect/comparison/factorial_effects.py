@@ -387,9 +387,9 @@ class Effects(Result):
 
     def _percent(self, effect: Interval[float], base: float) -> Interval[float]:
         if self.scale == "log":
-            return Interval(*(100 * math.expm1(side) for side in effect))
+            return effect.map(lambda side: 100 * math.expm1(side))
         unit = 100 / abs(base) if base else math.nan
-        return Interval(*(side * unit for side in effect))
+        return effect.map(lambda side: side * unit)
 
     def _back(self, value: float) -> float:
         return math.exp(value) if self.scale == "log" else value

@@ -83,7 +83,7 @@ def _invert(one: Sequence[float], other: Sequence[float], confidence: float) -> 
     parts = [statistics.variance(values) / len(values) for values in (one, other)]
     spread = math.fsum(parts)
     if not spread:
-        return Interval(1 / total, 1 / total, 1 / total)
+        return Interval.exact(1 / total)
     from scipy.special import stdtrit
 
     freedom = spread**2 / math.fsum(p * p / (len(v) - 1) for p, v in zip(parts, (one, other), strict=True))

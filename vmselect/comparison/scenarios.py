@@ -158,7 +158,7 @@ def ratio_within(one: Sequence[Run], other: Sequence[Run], *, confidence: float)
     scenarios. The ratio is nan if a value is not positive.
     """
     cells = Cells.of({"one": one, "other": other})
-    unknown = Interval(math.nan, math.nan, math.nan)
+    unknown = Interval.exact(math.nan)
     if not len(cells.values) or cells.values.min() <= 0:
         return unknown
     logs = np.log(cells.values)

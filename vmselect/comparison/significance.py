@@ -70,7 +70,7 @@ def ratio_of_means(
     one, other = np.asarray(values, dtype=float), np.asarray(base, dtype=float)
     below = float(other.mean())
     if min(one.min(), other.min()) < 0:
-        return Interval(math.nan, math.nan, math.nan)
+        return Interval.exact(math.nan)
     if below == 0:
         return Interval(1.0 if float(one.mean()) == 0 else math.nan, math.nan, math.nan)
     value = float(one.mean()) / below
@@ -78,7 +78,7 @@ def ratio_of_means(
     if fewest < MIN_FOR_INTERVAL:
         return Interval(value, math.nan, math.nan)
     if np.ptp(one) == 0 and np.ptp(other) == 0:
-        return Interval(value, value, value)
+        return Interval.exact(value)
     from scipy.stats import bootstrap
 
     found = bootstrap(

@@ -21,7 +21,6 @@ from vmselect.errors import ComparisonError, EstimateError
 from vmselect.estimation import RuntimeEstimate, estimate
 from vmselect.findings import Finding, warnings_first
 from vmselect.grouping import Identity, check_comparable, group_repetitions, read_records
-from vmselect.intervals import Interval
 from vmselect.records import Profile
 from vmselect.units import printable, printable_lines
 
@@ -158,7 +157,7 @@ def compare_workers(times: Mapping[Identity, tuple[RuntimeEstimate, int]]) -> li
                 one = times.get(alone if base == SAME_BATCH else alone._replace(batch_size=share))
                 if count == 1 or one is None:
                     continue
-                value, low, high = _ratio(one[0], estimated)
+                value, low, high = one[0].interval.over(estimated.interval)
                 rows.append(
                     Speedup(
                         setup=_name(identity), nodes=count, unit=unit, batch_size=size,
@@ -172,18 +171,6 @@ def compare_workers(times: Mapping[Identity, tuple[RuntimeEstimate, int]]) -> li
                 )  # fmt: skip
                 break
     return sorted(rows, key=lambda row: (row.setup, row.base, row.nodes, row.batch_size or 0))
-
-
-def _ratio(one: RuntimeEstimate, several: RuntimeEstimate) -> Interval[float]:
-    """The time of ``one`` divided by the time of ``several``, with its interval."""
-    value = one.seconds / several.seconds
-    down = math.hypot(_logs(one.seconds, one.low), _logs(several.high, several.seconds))
-    up = math.hypot(_logs(one.high, one.seconds), _logs(several.seconds, several.low))
-    return Interval(value, value * math.exp(-down), value * math.exp(up))
-
-
-def _logs(larger: float, smaller: float) -> float:
-    return math.log(larger / smaller) if smaller > 0 else math.inf
 
 
 def _name(identity: Identity) -> str:

@@ -169,6 +169,11 @@ class RuntimeEstimate:
         rows = ((name.replace("_", " "), format_seconds(s), f"{s / total:.0%}") for name, s in self.terms.items())
         return f"<p><bdi>{escape(str(self))}</bdi></p>{table_html(rows)}{findings_html(self.findings)}"
 
+    @property
+    def interval(self) -> Interval[float]:
+        """The estimated seconds with their bounds."""
+        return Interval(self.seconds, self.low, self.high)
+
     def to_dict(self) -> dict[str, Any]:
         """The estimate as plain values that can be written as JSON."""
         names = ("title", "method", "epochs", "confidence", "seconds", "low", "high")
@@ -185,7 +190,7 @@ class RuntimeEstimate:
         return make_forecast(
             self.source,
             self.source.identity,
-            Interval(self.seconds, self.low, self.high),
+            self.interval,
             epochs=float(self.epochs),
             method=self.method,
             confidence=self.confidence,

@@ -59,7 +59,7 @@ class Power:
     def interval(self, confidence: float) -> Interval[float]:
         """The power with its interval at ``confidence``."""
         spread = math.exp(NormalDist().inv_cdf(0.5 + confidence / 2) * self.deviation)
-        return Interval(self.watts, self.watts / spread, self.watts * spread)
+        return Interval.within_factor(self.watts, spread)
 
 
 class UnknownPower(NamedTuple):

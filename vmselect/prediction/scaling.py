@@ -90,7 +90,7 @@ class Scaling:
         """
         if gpus in work.seconds:
             ratio = work.seconds[gpus] / work.seconds[1]
-            return Interval(ratio, ratio, ratio)
+            return Interval.exact(ratio)
         others = self.history
         known = [count for count in work.seconds if count > 1]
         slope, slope_sd, freedom = self._slope(work, others, gpus)
@@ -153,7 +153,7 @@ class Scaling:
 def more_nodes(seconds: float, *, confidence: float = 0.9, constants: Constants = CONSTANTS) -> Interval[float]:
     """Step time on three or four nodes: equal to that on two nodes (``seconds``), which the network limits already."""
     half = math.exp(float(stdtrit(constants.freedom, (1 + confidence) / 2)) * constants.node_spread)
-    return Interval(seconds, seconds / half, seconds * half)
+    return Interval.within_factor(seconds, half)
 
 
 def implied_excess(work: Work, gpus: int) -> float:

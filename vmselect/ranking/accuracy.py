@@ -193,7 +193,7 @@ def _make_row(
         return Excluded(title, "no_estimate", "the ranking has no candidate with this machine and these factors")
     machine = int(candidates.machine_estimate[which])
     if ranking.studied:
-        estimate = Interval(*(float(part[machine, 0]) for part in ranking.assessment.work))
+        estimate = ranking.assessment.work.map(lambda part: float(part[machine, 0]))
         count = float(ranking.assessment.epochs[machine, 0])
     else:
         count = float(epochs or ranking.settings.decide_at or 0)
@@ -204,7 +204,7 @@ def _make_row(
 
     def cost(seconds: float) -> float:
         every = np.full((len(candidates), 1), seconds)
-        return float(MEASURES["cost"].of(candidates, ranking.settings, Interval(every, every, every)).value[which, 0])
+        return float(MEASURES["cost"].of(candidates, ranking.settings, Interval.exact(every)).value[which, 0])
 
     return AccuracyRow(
         title=title, instance_type=identity.instance_type or "", batch_size=identity.batch_size,

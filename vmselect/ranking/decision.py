@@ -86,7 +86,7 @@ def assess(candidates: Candidates, settings: Settings) -> Assessment:
     mean_epochs = _mean_epochs(candidates, epochs)
     errors = ErrorModel.of(candidates.machine_estimates, settings.confidence)
     groups = group_offers(candidates, settings)
-    expected = Interval(epochs.value, epochs.value, epochs.value)
+    expected = Interval.exact(epochs.value)
     times = work if settings.epochs else candidates.work(expected)
     order, regret = [], []
     for column in range(value.shape[1]):
@@ -156,7 +156,7 @@ def _count_epochs(candidates: Candidates, settings: Settings) -> Interval[Floats
     """
     if settings.epochs:
         counts = np.array([settings.epochs], dtype=float)
-        return Interval(counts, counts, counts)
+        return Interval.exact(counts)
     studied = [tuple(one.epochs or (0, 0, 0)) for one in candidates.machine_estimates]
     return Interval(*np.array(studied, dtype=float).reshape(-1, 3, 1).transpose(1, 0, 2))
 

@@ -126,11 +126,9 @@ def energy_of(candidates: Candidates, settings: Settings, time: Interval[Floats]
     watts = power.watts[candidates.machine_estimate][:, None] / JOULES_PER_KWH
     value = time.value * watts
     if time.low is time.value and time.high is time.value:
-        return Interval(value, value, value)
+        return Interval.exact(value)
     spread = float(ndtri(0.5 + settings.confidence / 2)) * power.deviation[candidates.machine_estimate][:, None]
-    with np.errstate(divide="ignore", invalid="ignore"):
-        down, up = np.log(time.value / time.low), np.log(time.high / time.value)
-    low, high = (np.exp(np.hypot(np.nan_to_num(side, nan=0.0, posinf=np.inf), spread)) for side in (down, up))
+    low, high = (np.exp(np.hypot(side, spread)) for side in time.log_widths())
     return Interval(value, value / low, value * high)
 
 
@@ -140,7 +138,7 @@ def co2_of(candidates: Candidates, settings: Settings, time: Interval[Floats]) -
     factor = candidates.kg_per_kwh(chosen)[:, None]
     energy = energy_of(candidates, settings, time)
     if not chosen.hours:
-        return Interval(*(part * factor for part in energy))
+        return energy.map(lambda part: part * factor)
     # Energy at the ends of the time interval is used at other hours than energy at its middle.
     return Interval(*(part * factor * chosen.hourly_ratio(end) for part, end in zip(energy, time, strict=True)))
 

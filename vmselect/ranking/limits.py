@@ -168,7 +168,7 @@ def _narrow(ranking: Ranking, candidate: int, column: int) -> str:
     """
     one, position = ranking.candidates.of(candidate), ranking.candidates.machine_estimate[candidate]
     form, work = one.runtime.form, ranking.assessment.work
-    epochs = Interval(*one.epochs) if one.epochs else Interval(*[ranking.epochs_of(candidate, column)] * 3)
+    epochs = Interval(*one.epochs) if one.epochs else Interval.exact(ranking.epochs_of(candidate, column))
     time = ranking.measures_of(candidate, column)["time"]
     causes = {
         "measurement": float(half_width(form.high, epochs.high)),

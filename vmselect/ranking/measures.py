@@ -235,7 +235,7 @@ def _cost_of(candidates: Candidates, settings: Settings, time: Interval[Floats])
 
     value = charge(time.value)
     if time.low is time.value and time.high is time.value:
-        return Interval(value, value, value)
+        return Interval.exact(value)
     return Interval(value, charge(time.low), charge(time.high))
 
 

@@ -223,14 +223,12 @@ def _estimate(
     measured = predictor.probes[prediction.nearest].seconds
     assert measured is not None
     low, high = (side / measured for side in prediction.interval(settings.confidence))
-    ratio, factors, gpus = prediction.seconds / measured, dict(base.factors), Interval(1.0, 1.0, 1.0)
+    ratio, factors, gpus = prediction.seconds / measured, dict(base.factors), Interval.exact(1.0)
     if scaler and machine.gpu_count > 1 and base.batch_size:
         seconds = _step_time(base) * ratio
         prediction, gpus = scaler.scale(prediction, base.records[0], base.batch_size, seconds or prediction.seconds)
-        down = math.hypot(math.log(ratio / low), math.log(gpus.value / gpus.low))
-        up = math.hypot(math.log(high / ratio), math.log(gpus.high / gpus.value))
-        ratio *= gpus.value / machine.gpu_count
-        low, high = ratio * math.exp(-down), ratio * math.exp(up)
+        per_gpu = gpus.map(lambda part: part / machine.gpu_count)
+        ratio, low, high = Interval(ratio, low, high).times(per_gpu)
         factors["batch_size"] = base.batch_size * int(machine.gpu_count)
     one = replace(
         base, instance_type=machine.instance_type, provider=machine.provider, basis="predicted", records=(),

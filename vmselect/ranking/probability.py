@@ -98,10 +98,7 @@ def _uniforms(counters: Any) -> Floats:
 def log_deviations(time: Interval[Floats], confidence: float) -> tuple[Floats, Floats]:
     """Standard deviations of the logarithm of ``time`` below and above its value, from its interval."""
     quantile = float(ndtri(0.5 + confidence / 2))
-    with np.errstate(divide="ignore", invalid="ignore"):
-        below, above = np.log(time.value / time.low), np.log(time.high / time.value)
-    most = np.log(MAX_RATIO)
-    below, above = (np.clip(np.nan_to_num(side, nan=0.0, posinf=most), 0.0, most) for side in (below, above))
+    below, above = (np.clip(side, 0.0, np.log(MAX_RATIO)) for side in time.log_widths())
     return below / quantile, above / quantile
 
 
@@ -293,7 +290,7 @@ class _Draws:
         values = {}
         for name in (name for name, weight in self.settings.objective.items() if weight):
             one = MEASURES[name]
-            values[name] = one.of(rows, self.settings, Interval(seconds, seconds, seconds)).value
+            values[name] = one.of(rows, self.settings, Interval.exact(seconds)).value
             if one.uses_power:
                 which, power = rows.machine_estimate, rows.power
                 drawn: Any = power_deviation

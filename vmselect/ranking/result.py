@@ -674,7 +674,7 @@ class Ranking:
     def _values_at(self, objective: str, counts: Ints) -> Floats:
         """Values of ``objective``, with a row per candidate and a column per epoch count."""
         name, epochs = read_measure(objective).name, counts[None, :].astype(float)
-        work = self.candidates.work(Interval(epochs, epochs, epochs))
+        work = self.candidates.work(Interval.exact(epochs))
         values = measure(self.candidates, self.settings, work, [name])[name].value
         return np.where(np.isnan(values), np.inf, values)
 

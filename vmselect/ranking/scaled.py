@@ -136,8 +136,7 @@ def scale_nodes(two: MachineEstimate, nodes: int, confidence: float) -> tuple[Ma
     size = two.batch_size * nodes // 2 if two.batch_size else None
     factors = {**two.factors, "nodes": nodes, **({"batch_size": size} if size else {})}
     one = replace(two, factors=factors, basis="predicted")
-    value, low, high = more_nodes(1.0, confidence=confidence)
-    return one, Interval(value * 2 / nodes, low * 2 / nodes, high * 2 / nodes)
+    return one, more_nodes(1.0, confidence=confidence).map(lambda part: part * 2 / nodes)
 
 
 def refuse_nodes(name: str, nodes: int) -> Refusal:

@@ -377,9 +377,9 @@ Need: TypeAlias = tuple[Interval[int], float]
 
 def _make_row(service: Service, offer: Any, load: float | None, count: Interval[int], latency: float) -> ServingRow:
     price, capacity = float(offer["usd_per_hour"]), service.items_per_second
-    hourly = Interval(*(instances * price for instances in count))
+    hourly = count.map(lambda instances: instances * price)
     if load is not None:
-        rates = Interval(*(usd / SECONDS_PER_HOUR / load * 1e6 for usd in hourly))
+        rates = hourly.map(lambda usd: usd / SECONDS_PER_HOUR / load * 1e6)
     else:
         rates = Interval(*(
             price / SECONDS_PER_HOUR / rate * 1e6 if rate else float("inf")
@@ -421,7 +421,7 @@ def _count_with_bounds(
     """
     need = _count_instances(service, load, limit, percentile, bounds)
     if isinstance(need, Excluded) or load is None:
-        return need if isinstance(need, Excluded) else (Interval(need[0], need[0], need[0]), need[1])
+        return need if isinstance(need, Excluded) else (Interval.exact(need[0]), need[1])
     counts = []
     for capacity in (service.items_per_second.high, service.items_per_second.low):
         factor = service.items_per_second.value / capacity if capacity else float("inf")
@@ -430,7 +430,7 @@ def _count_with_bounds(
             continue
         scaled = replace(
             service,
-            items_per_second=Interval(capacity, capacity, capacity),
+            items_per_second=Interval.exact(capacity),
             service_seconds=tuple(seconds * factor for seconds in service.service_seconds),
         )
         found = _count_instances(scaled, load, limit, percentile, bounds)
@@ -485,7 +485,7 @@ def _order(rows: list[ServingRow], objective: str) -> list[ServingRow]:
             return Interval(row.usd_per_million_items, row.usd_per_million_low, row.usd_per_million_high)
         if objective == "cost":
             return Interval(row.hourly_usd, row.hourly_low, row.hourly_high)
-        return Interval(row.latency_seconds, row.latency_seconds, row.latency_seconds)
+        return Interval.exact(row.latency_seconds)
 
     ordered = sorted(rows, key=lambda row: (span(row).value, row.usd_per_million_items, row.latency_seconds, row.key))
     if not ordered:

@@ -213,7 +213,7 @@ def recalibrate_estimate(estimate: RuntimeEstimate, history: Any) -> RuntimeEsti
         return estimate
     learned = Recalibration.of(history, method=estimate.method, confidence=estimate.confidence)
     adjustment = learned.adjust(estimate.source.basis, estimate.source.identity.instance_type)
-    own = Interval(estimate.seconds, estimate.low, estimate.high)
+    own = estimate.interval
     seconds, low, high = adjustment.apply(own)
     return replace(
         estimate,
