@@ -332,6 +332,80 @@ def _study(pick: random.Random, patience: int) -> dict[str, Any]:
 
 # -- cases, computed by both checkouts ---------------------------------------------------------------------------------
 
+CATALOG_OPTIONS = ("gpu_memory_gib", "max_usd_per_hour", "billing", "service", "retired")
+WORKLOAD_OPTIONS = ("examples", "validation_examples", "steps_per_epoch", "boot_seconds")
+OLD_NAMES = {"retired": "include_retired", "service": "services"}
+
+
+def rank(profiles: Any, **options: Any) -> Any:
+    """Call ``vmselect.rank`` with the options of this script, in the form that the checkout takes.
+
+    An option of the catalog or of the workload is a plain argument in checkouts that have no ``Catalog.where``.
+    """
+    import vmselect as vs
+
+    deciding = options.pop("decide_at", None)
+    required = options.pop("minimum_metric", None)
+    if not hasattr(vs.Catalog, "where"):
+        options = {OLD_NAMES.get(name, name): value for name, value in options.items()}
+        options |= options.pop("scale", {})
+        chance = options.pop("chance", None)
+        chances = {"deadline_chance": chance, "budget_chance": chance} if chance else {}
+        options |= chances | ({"minimum_metric": required} if required is not None else {})
+        return vs.rank(profiles, **options, **({"decide_at": deciding} if deciding else {}), recalibrate=False)
+    if deciding:  # the last number decides
+        options["epochs"] = [*(count for count in options["epochs"] if count != deciding), deciding]
+    if required is not None:
+        options["epochs"] = options["epochs"].require(required)
+    selected = {name: options.pop(name) for name in CATALOG_OPTIONS if name in options}
+    if selected:
+        options["catalog"] = options["catalog"].where(**selected)
+    changed = {name: options.pop(name) for name in WORKLOAD_OPTIONS if name in options}
+    if changed:
+        options["workload"] = vs.Workload(**changed)
+    if "scale" in options:
+        options["scale"] = vs.Scale(**options["scale"])
+    for name, kind in (("interruptions", vs.Interruptions), ("transfer", vs.serving.Transfer)):
+        if isinstance(options.get(name), Mapping):
+            options[name] = kind(**options[name])
+    return vs.rank(profiles, **options)
+
+
+def rank_inference(records: Any, **options: Any) -> Any:
+    """Rank inference records in the form that the checkout takes."""
+    function = public("serving.rank_inference", "rank_inference")
+    retired = options.pop("retired", False)
+    if retired and "include_retired" in inspect.signature(function).parameters:
+        options["include_retired"] = True
+    elif retired:
+        options["catalog"] = options["catalog"].where(retired=True)
+    return function(records, **options)
+
+
+def estimate(profile: Any, **options: Any) -> Any:
+    """Call ``vmselect.estimate`` in the form that the checkout takes."""
+    import vmselect as vs
+
+    if "boot_seconds" in options and "boot_seconds" not in inspect.signature(vs.estimate).parameters:
+        options["workload"] = vs.Workload(boot_seconds=options.pop("boot_seconds"))
+    if "steps_per_epoch" in options and "steps_per_epoch" not in inspect.signature(vs.estimate).parameters:
+        options["workload"] = vs.Workload(steps_per_epoch=options.pop("steps_per_epoch"))
+    return vs.estimate(profile, **options)
+
+
+def public(*names: str) -> Any:
+    """The first public function of vmselect that exists, as in ``public("stats.effects", "effects")``."""
+    import operator
+
+    import vmselect as vs
+
+    for name in names:
+        try:
+            return operator.attrgetter(name)(vs)
+        except AttributeError:
+            continue
+    raise AttributeError(names[0])
+
 
 class Answers:
     """Results by kind and case, as plain values that JSON holds without loss."""
@@ -431,7 +505,11 @@ def _ranking(ranking: Any) -> dict[str, Any]:
     return {
         "rows": [
             [getattr(row, name) for name in ROW]
-            + [dict(row.terms), {name: list(measure) for name, measure in row.measures.items()}, dict(row.factors)]
+            + [
+                dict(row.terms),
+                {name: measure and list(measure) for name, measure in row.measures.items()},
+                dict(row.factors),
+            ]
             for row in ranking.rows[:150]
         ],
         "count": len(ranking),
@@ -463,6 +541,7 @@ def compute(folder: Path) -> dict[str, dict[str, Any]]:
     _catalogs(answers, catalogs)
     _estimates(answers, load)
     _rankings(answers, machines, catalogs, load)
+    _unprobed(answers, machines, catalogs[DATES[1]])
     _studies(answers, machines, catalogs, folder)
     _serving(answers, [one for _, one in load["inference"]], catalogs)
     _comparisons(answers, load, catalogs)
@@ -527,7 +606,7 @@ def _estimates(answers: Answers, load: Mapping[str, Any]) -> None:
             answers.add(
                 "estimates",
                 f"{name} {method} {epochs}",
-                lambda p=profile, m=method, e=epochs: _estimate(vs.estimate(p, epochs=e, method=m)),
+                lambda p=profile, m=method, e=epochs: _estimate(estimate(p, epochs=e, method=m)),
             )
     changes: list[dict[str, Any]] = [
         {"examples": 7_777}, {"validation_examples": 99}, {"steps_per_epoch": 17.5}, {"confidence": 0.99},
@@ -541,7 +620,7 @@ def _estimates(answers: Answers, load: Mapping[str, Any]) -> None:
         answers.add(
             "estimates of other workloads",
             f"{name} {number}",
-            lambda p=profile, o=options: _estimate(vs.estimate(p, epochs=13, **o)),
+            lambda p=profile, o=options: _estimate(estimate(p, epochs=13, **o)),
         )
     by_machine: dict[str, list[Any]] = defaultdict(list)
     for _, one in load["machines"]:
@@ -552,7 +631,7 @@ def _estimates(answers: Answers, load: Mapping[str, Any]) -> None:
         answers.add(
             "estimates of batch sizes",
             f"{name} {size} {epochs}",
-            lambda some=some, size=size, epochs=epochs: _estimate(vs.estimate(some, epochs=epochs, batch_size=size)),
+            lambda some=some, size=size, epochs=epochs: _estimate(estimate(some, epochs=epochs, batch_size=size)),
         )
     for name, some in by_machine.items():
         small, large = ([one for one in some if one.batch_size == size] for size in (32, 512))
@@ -560,7 +639,7 @@ def _estimates(answers: Answers, load: Mapping[str, Any]) -> None:
             answers.add(
                 "estimates of phases",
                 f"{name} {number}",
-                lambda small=small, phases=phases: _estimate(vs.estimate(small[0], phases=phases)),
+                lambda small=small, phases=phases: _estimate(estimate(small[0], phases=phases)),
             )
     import vmselect.estimation as estimation
 
@@ -579,7 +658,6 @@ def _estimates(answers: Answers, load: Mapping[str, Any]) -> None:
 
 
 def _rankings(answers: Answers, machines: list[Any], catalogs: Mapping[str, Any], load: Mapping[str, Any]) -> None:
-    import vmselect as vs
 
     objectives: list[Any] = ["cost", "time", {"cost": 0.7, "time": 0.3}, {"cost": 0.1, "time": 0.9}]
     moved = {"data_gb": 18, "model_gb": 0.5}
@@ -600,7 +678,7 @@ def _rankings(answers: Answers, machines: list[Any], catalogs: Mapping[str, Any]
         {"batch_size": 128,
          "transfer": {**moved, "download_seconds_per_mb": 0.01, "upload_seconds_per_mb": 0.02, "usd_per_gb": 0.05}},
         {"batch_size": 128, "confidence": 0.6, "boot_seconds": 90.0, "examples": 20_000},
-        {"batch_size": 128, "method": "malta-iteration", "include_retired": True},
+        {"batch_size": 128, "method": "malta-iteration", "retired": True},
         {"batch_size": 128, "region": ["us-east-1", "eu-west-1"], "validation_examples": 0},
     ]  # fmt: skip
     for (name, catalog), (number, option), objective in itertools.product(
@@ -614,7 +692,7 @@ def _rankings(answers: Answers, machines: list[Any], catalogs: Mapping[str, Any]
         answers.add(
             "rankings",
             case,
-            lambda given=given, found=found: _ranking(found.append(vs.rank(machines, **given)) or found[0]),
+            lambda given=given, found=found: _ranking(found.append(rank(machines, **given)) or found[0]),
         )
         if not found or objective == "time":
             continue
@@ -649,10 +727,12 @@ def _rankings(answers: Answers, machines: list[Any], catalogs: Mapping[str, Any]
         answers.add(
             "rankings of several nodes",
             f"{epochs} {objective}",
-            lambda e=epochs, o=objective: _ranking(vs.rank(nodes, epochs=e, objective=o, catalog=catalogs[DATES[1]])),
+            lambda e=epochs, o=objective: _ranking(rank(nodes, epochs=e, objective=o, catalog=catalogs[DATES[1]])),
         )
     answers.add(
-        "rankings of several nodes", "scaling", lambda: [_numbers(row) for row in vs.scaling(nodes, epochs=20).rows]
+        "rankings of several nodes",
+        "scaling",
+        lambda: [_numbers(row) for row in public("stats.scaling", "scaling")(nodes, epochs=20).rows],
     )
     published: dict[Any, list[Any]] = defaultdict(list)
     for _, one in load["published"]:
@@ -662,12 +742,81 @@ def _rankings(answers: Answers, machines: list[Any], catalogs: Mapping[str, Any]
             "rankings of published times",
             f"{model} {size} {whole}",
             lambda some=some, whole=whole: _ranking(
-                vs.rank(
+                rank(
                     some, epochs=[5, 10, 20], catalog=catalogs[DATES[0]],
                     method="malta-epoch" if whole else "malta-iteration",
                 )
             ),
         )  # fmt: skip
+
+
+JSON_TEXTS = ("title", "findings", "candidate", "verdict", "reason")
+PAGE_ROW = ("epochs", "seconds", "seconds_low", "seconds_high", "cost_usd", "cost_low", "cost_high", "score", "chance")
+
+PAGE_SCRIPT = """(() => {
+    const report = readReport(payload);
+    const view = rank(report.candidates, { ...report.initial }, report.excluded);
+    return view.rows.map((row) => [row.candidate.instance_type, ...names.map((name) => row[name])]);
+})()"""
+
+
+def _unprobed(answers: Answers, machines: list[Any], catalog: Any) -> None:
+    """Rankings with machines that were never probed: their JSON, and what the script of the page computes from it."""
+    probed = [profile for profile in machines if profile.instance_type in ("g4dn.xlarge", "p3.2xlarge", "g5.xlarge")]
+    one_probe = [profile for profile in probed if profile.instance_type == "g4dn.xlarge"]
+    options: list[dict[str, Any]] = [
+        {},
+        {"objective": "time"},
+        {"objective": {"cost": 0.6, "time": 0.4}, "deadline_hours": 0.5},
+        {"epochs": [5, 50], "budget_usd": 0.5, "chance": 0.8},
+        {"market": ["on_demand", "spot"], "interruptions": {"per_hour": 0.1, "checkpoint_minutes": 20}},
+        {"history": machines, "max_usd_per_hour": 4.0},
+        {"gpu_memory_gib": 20.0, "billing": "provider"},
+        {"scale": {"gpus": [1, 2, 4, 8]}},
+    ]  # fmt: skip
+    for (name, profiles), (number, option) in itertools.product(
+        {"three probes": probed, "one probe": one_probe}.items(), enumerate(options)
+    ):
+        given = {"epochs": 40, "batch_size": 128, "catalog": catalog, "machines": "all", **option}
+        made: list[Any] = []
+        case = f"{name} {number}"
+        answers.add(
+            "JSON of unprobed machines",
+            case,
+            lambda p=profiles, g=given, made=made: _json(made.append(rank(p, **g)) or made[0]),
+        )
+        if made:
+            answers.add("page of unprobed machines", case, lambda made=made: _page(made[0]))
+
+
+def _json(ranking: Any) -> dict[str, Any]:
+    data = json.loads(ranking.to_json())
+    rows = [{name: value for name, value in row.items() if name not in JSON_TEXTS} for row in data["rows"]]
+    return {
+        "rows": rows,
+        "excluded": [[_machine(item["candidate"]), item["reason_code"]] for item in data["excluded"]],
+        "regret": data["expected_regret"],
+        "next probe": _numbers(data["next_probe"]),
+        "scaling": [_numbers(row) for row in data["scaling"]["rows"]],
+        "codes": sorted(finding["code"] for finding in data["findings"]),
+    }
+
+
+def _page(ranking: Any) -> list[Any]:
+    """The rows of the report page, computed by its own script."""
+    support = str(Path(sys.argv[2]) / "tests" / "support")
+    if support not in sys.path:
+        sys.path.insert(0, support)
+    from scripts import Scripts
+
+    from vmselect.report.page_data import page_data
+
+    engine = Scripts()
+    try:
+        found = engine.call(PAGE_SCRIPT, payload=page_data(ranking), names=PAGE_ROW)
+    finally:
+        engine.close()
+    return list(found)
 
 
 def _values(frame: Any) -> list[Any]:
@@ -698,23 +847,26 @@ def _studies(answers: Answers, machines: list[Any], catalogs: Mapping[str, Any],
             answers.add(
                 "selections",
                 f"{name} {date} {number}",
-                lambda s=study, d=date, o=option: _ranking(vs.select(machines, s, catalog=catalogs[d], **o)),
+                lambda s=study, d=date, o=option: _ranking(rank(machines, epochs=s, catalog=catalogs[d], **o)),
             )
         answers.add(
             "selections",
             f"{name} cost",
-            lambda s=study: _numbers(vs.select(machines, s, catalog=catalogs["own"]).selection_cost()),
+            lambda s=study: _numbers(rank(machines, epochs=s, catalog=catalogs["own"]).selection_cost()),
         )
 
 
 def _serving(answers: Answers, records: list[Any], catalogs: Mapping[str, Any]) -> None:
-    import vmselect as vs
 
-    percentile = "percentile" if "percentile" in inspect.signature(vs.rank_inference).parameters else "percent"
+    percentile = (
+        "percentile"
+        if "percentile" in inspect.signature(public("serving.rank_inference", "rank_inference")).parameters
+        else "percent"
+    )
     options: list[dict[str, Any]] = [
         {}, {"load": 50}, {"load": [10, 500, 5_000]}, {"load": 300, "latency_limit_seconds": 0.2},
         {"load": 300, "instances": (1, 100), percentile: 95}, {"market": MARKETS, percentile: 50},
-        {"latency_limit_seconds": 0.05, "include_retired": True}, {"region": "us-east-1", "load": 1_000},
+        {"latency_limit_seconds": 0.05, "retired": True}, {"region": "us-east-1", "load": 1_000},
     ]  # fmt: skip
     for (name, catalog), (number, option), objective in itertools.product(
         catalogs.items(), enumerate(options), ("cost", "latency", "throughput")
@@ -727,7 +879,7 @@ def _serving(answers: Answers, records: list[Any], catalogs: Mapping[str, Any]) 
                     [[getattr(row, field) for field in SERVING_ROW] for row in found.rows[:300]],
                     [[_machine(one.candidate), one.reason_code] for one in found.excluded],
                 ]
-                for found in [vs.rank_inference(records, catalog=c, objective=a, **o)]
+                for found in [rank_inference(records, catalog=c, objective=a, **o)]
             ],
         )
 
@@ -760,7 +912,9 @@ def _comparisons(answers: Answers, load: Mapping[str, Any], catalogs: Mapping[st
             answers.add(
                 "effects of numbers",
                 f"{number} {scale} {factors}",
-                lambda rows=rows, f=factors, s=scale: effects(vs.effects(rows, factors=f, metric="seconds", scale=s)),
+                lambda rows=rows, f=factors, s=scale: effects(
+                    public("stats.effects", "effects")(rows, factors=f, metric="seconds", scale=s)
+                ),
             )
     machines = [one for _, one in load["machines"]]
     for size in (32, 128, 512):
@@ -780,7 +934,9 @@ def _comparisons(answers: Answers, load: Mapping[str, Any], catalogs: Mapping[st
             "comparisons of records",
             f"effects {scale}",
             lambda s=scale: effects(
-                vs.effects(few, factors=["instance_type", "batch_size"], metric="step_seconds", scale=s)
+                public("stats.effects", "effects")(
+                    few, factors=["instance_type", "batch_size"], metric="step_seconds", scale=s
+                )
             ),
         )
 
@@ -870,7 +1026,11 @@ def main() -> int:
     parser.add_argument("old", type=Path)
     parser.add_argument("new", type=Path)
     parser.add_argument("--allow", nargs="*", default=[], help="kinds that may differ")
-    parser.add_argument("--keep", type=Path, help="folder for records and results (default: a temporary one)")
+    parser.add_argument(
+        "--keep",
+        type=Path,
+        help="folder for records and results (default: a temporary one); OLD is computed only once there",
+    )
     parser.add_argument("--shown", type=int, default=5, help="differences printed per kind")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
@@ -881,7 +1041,14 @@ def main() -> int:
             records.mkdir(parents=True)
             wait_for(start_in(old, "--write", str(old), str(records)))
         targets = {folder / "old.json": old, folder / "new.json": new}
-        wait_for(*(start_in(one, "--dump", str(one), str(records), str(target)) for target, one in targets.items()))
+        # Results of the old checkout that were kept by an earlier run are used again.
+        wait_for(
+            *(
+                start_in(checkout, "--dump", str(checkout), str(records), str(target))
+                for target, checkout in targets.items()
+                if target.name == "new.json" or not target.exists()
+            )
+        )
         results = [json.loads(target.read_text(encoding="utf-8")) for target in targets]
         return compare_answers(*results, allowed=options.allow, shown=options.shown)
 
