@@ -20,7 +20,7 @@ from vmselect.catalog.refresh import Progress
 from vmselect.comparison.requirements import Fact
 from vmselect.comparison.significance import Summary
 from vmselect.comparison.speedup import Speedup
-from vmselect.estimation.runtime import TERMS
+from vmselect.estimation.runtime import COEFFICIENTS, TERMS, Coefficient
 from vmselect.ranking import limits, next_probe, rows
 from vmselect.ranking.measures import Settings
 from vmselect.records.forecast import Basis
@@ -103,21 +103,19 @@ _EFFECT = dict.fromkeys(
 # -- rankings ----------------------------------------------------------------------------------------------------------
 
 
-class Runtime(Output):
-    """Coefficients of the time of a training as a function of the number of epochs."""
+def _coefficient_kind(coefficient: Coefficient) -> Any:
+    """Type of a coefficient in JSON: epochs are whole numbers, and null where the coefficient does not apply."""
+    kind: Any = int if coefficient.unit == "epochs" else float
+    kind = list[kind] if isinstance(coefficient.default, tuple) else kind
+    return kind | None if coefficient.to_plain(coefficient.default) is None else kind
 
-    fixed_seconds: float
-    epoch_seconds: float
-    first_validation_seconds: float
-    validation_seconds: float
-    validation_freq: int
-    validation_from: int
-    validation_until: int | None
-    early_stopping: list[int] | None
-    low: list[float]
-    high: list[float]
-    certain: list[float]
-    terms: dict[str, list[float]]
+
+Runtime = _row(
+    "Runtime",
+    "Coefficients of the time of a training as a function of the number of epochs.",
+    **{coefficient.name: _coefficient_kind(coefficient) for coefficient in COEFFICIENTS},
+    terms=dict[str, list[float]],
+)
 
 
 class KnownPower(Output):

@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from html import escape
-from typing import Any
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 from vmselect._checks import check_count
 from vmselect._stores import Place
@@ -44,58 +45,84 @@ Quadratic = tuple[float, float, float]
 """Coefficients (a, b, c) of a squared half-width: ``a + b n + c n**2`` for ``n`` epochs."""
 
 
+Number: TypeAlias = float | npt.NDArray[np.floating[Any]]
+"""A number, or a column vector with one row per machine."""
+
+
+def _table(unit: str, *multiplies: str) -> dict[str, Any]:
+    """Row of the table of coefficients: the unit, and the counts that the coefficient multiplies."""
+    return {"unit": unit, "multiplies": multiplies}
+
+
 @dataclass(frozen=True)
 class ClosedForm:
-    """Time of a training in seconds, and its interval, as functions of the number of epochs.
+    """Time of a training in seconds, and its interval, as functions of the number of epochs ``n``.
 
-    Every field is a number, or a numpy column vector with one row per machine (see :meth:`stack`). Methods take the
-    number of epochs as a number, as a row of numbers for all machines, or as a matrix with one row per machine. ``low``
-    and ``high`` contain the coefficients of the squared half-widths below and above the estimate. The lower bound for
-    ``n`` epochs is never below ``certain[0] + certain[1] * n`` seconds. The first validation follows epoch
-    ``validation_from``, and no validation follows an epoch after ``validation_until``. ``earliest_stop`` is the
-    smallest number of epochs after which a callback may stop a training of ``planned_epochs`` epochs; infinity if no
-    callback may.
+    This is the only list of the coefficients: :data:`COEFFICIENTS`, the JSON of rankings and the report page derive
+    from it. The time is the sum of all coefficients that multiply one count (see :meth:`counts`). ``low`` and ``high``
+    are quadratics: squared half-widths below and above the time. The lower bound is never below ``certain``. The first
+    validation follows epoch ``validation_from``, and no validation follows an epoch after ``validation_until``.
+    ``early_stopping`` contains the smallest number of epochs after which a callback may stop the training, and the
+    planned number; infinity if no callback may.
+
+    Fields are numbers, or numpy column vectors with one row per machine (see :meth:`stack`). Methods take the number of
+    epochs as a number, as a row of numbers for all machines, or as a matrix with one row per machine.
     """
 
-    fixed: Any
-    epoch: Any
-    first_validation: Any = 0.0
-    validation: Any = 0.0
-    validation_freq: Any = 1
-    validation_from: Any = 1
-    validation_until: Any = math.inf
-    low: Any = (0.0, 0.0, 0.0)
-    high: Any = (0.0, 0.0, 0.0)
-    certain: Any = (0.0, 0.0)
-    earliest_stop: Any = math.inf
-    planned_epochs: Any = math.inf
+    fixed_seconds: Number = field(default=0.0, metadata=_table("s", "once"))
+    epoch_seconds: Number = field(default=0.0, metadata=_table("s", "epochs"))
+    first_validation_seconds: Number = field(default=0.0, metadata=_table("s", "first_validation"))
+    validation_seconds: Number = field(default=0.0, metadata=_table("s", "later_validations"))
+    validation_freq: Number = field(default=1, metadata=_table("epochs"))
+    validation_from: Number = field(default=1, metadata=_table("epochs"))
+    validation_until: Number = field(default=math.inf, metadata=_table("epochs"))
+    early_stopping: tuple[Number, Number] = field(default=(math.inf, math.inf), metadata=_table("epochs"))
+    low: tuple[Number, Number, Number] = field(
+        default=(0.0, 0.0, 0.0), metadata=_table("s²", "once", "epochs", "epochs²")
+    )
+    high: tuple[Number, Number, Number] = field(
+        default=(0.0, 0.0, 0.0), metadata=_table("s²", "once", "epochs", "epochs²")
+    )
+    certain: tuple[Number, Number] = field(default=(0.0, 0.0), metadata=_table("s", "once", "epochs"))
 
     @classmethod
     def stack(cls, forms: Sequence[ClosedForm]) -> ClosedForm:
         """Combine the closed forms of several machines into one, with one row per machine."""
 
-        def column(values: Iterable[float]) -> Any:
+        def column(values: Iterable[Number]) -> Number:
             return np.array(list(values), dtype=float).reshape(-1, 1)
 
-        def columns(name: str, count: int = 3) -> tuple[Any, ...]:
-            return tuple(column(getattr(form, name)[power] for form in forms) for power in range(count))
+        columns: dict[str, Any] = {}
+        for name, default in ((coefficient.name, coefficient.default) for coefficient in COEFFICIENTS):
+            if isinstance(default, tuple):
+                columns[name] = tuple(column(getattr(form, name)[i] for form in forms) for i in range(len(default)))
+            else:
+                columns[name] = column(getattr(form, name) for form in forms)
+        return cls(**columns)
 
-        names = (
-            "fixed", "epoch", "first_validation", "validation", "validation_freq", "validation_from",
-            "validation_until", "earliest_stop", "planned_epochs",
-        )  # fmt: skip
-        numbers = {name: column(getattr(form, name) for form in forms) for name in names}
-        return cls(**numbers, low=columns("low"), high=columns("high"), certain=columns("certain", 2))
+    def counts(self, epochs: Number) -> dict[str, Number]:
+        """How often the parts of a training of ``epochs`` epochs occur, by the names that coefficients multiply."""
+        passes = self.validations(epochs)
+        return {
+            "once": 1.0,
+            "epochs": epochs,
+            "first_validation": (passes >= 1) * 1.0,
+            "later_validations": (passes > 1) * (passes - 1),
+        }
 
-    def seconds(self, epochs: Any) -> Any:
+    def validations(self, epochs: Number) -> Number:
+        """Number of validations in ``epochs`` epochs."""
+        return count_validations(epochs, self.validation_freq, self.validation_from, self.validation_until)
+
+    def seconds(self, epochs: Number) -> Number:
         """Estimated seconds of a training of ``epochs`` epochs."""
-        passes = count_validations(epochs, self.validation_freq, self.validation_from, self.validation_until)
-        first, later = self.first_validation * (passes >= 1), self.validation * ((passes > 1) * (passes - 1))
-        return self.fixed + self.epoch * epochs + first + later
+        counts = self.counts(epochs)
+        parts: Iterable[Number] = (getattr(self, part.name) * counts[part.multiplies[0]] for part in SUMMED)
+        return sum(parts, start=0.0)
 
     def interval(
-        self, low_epochs: Any, high_epochs: Any | None = None, *, early_stopping: bool = False
-    ) -> tuple[Any, Any]:
+        self, low_epochs: Number, high_epochs: Number | None = None, *, early_stopping: bool = False
+    ) -> tuple[Number, Number]:
         """Lower bound for ``low_epochs`` epochs and upper bound for ``high_epochs`` epochs (default: ``low_epochs``).
 
         With ``early_stopping``, if a callback may stop the training, the lower bound is for its earliest possible stop.
@@ -103,29 +130,55 @@ class ClosedForm:
         high_epochs = low_epochs if high_epochs is None else high_epochs
         low = self._low(low_epochs)
         if early_stopping:
-            earlier = self._low(np.minimum(low_epochs, self.earliest_stop))
+            earlier = self._low(np.minimum(low_epochs, self.early_stopping[0]))
             low = np.where(self.may_stop(low_epochs), np.minimum(low, earlier), low)
         return low, self.seconds(high_epochs) + half_width(self.high, high_epochs)
 
-    def may_stop(self, epochs: Any) -> Any:
+    def may_stop(self, epochs: Number) -> npt.NDArray[np.bool_] | bool:
         """Whether a callback may stop a training of ``epochs`` epochs before its last epoch.
 
         If ``epochs`` is less than the script plans, the user is assumed to know how many epochs the training takes.
         """
-        return (epochs > self.earliest_stop) & (epochs >= self.planned_epochs)
+        earliest, planned = self.early_stopping
+        return (epochs > earliest) & (epochs >= planned)
 
-    def _low(self, epochs: Any) -> Any:
+    def _low(self, epochs: Number) -> Number:
         seconds, (once, per_epoch) = self.seconds(epochs), self.certain
         certain = np.minimum(seconds, once + per_epoch * epochs)
         return np.maximum(0.0, np.maximum(certain, seconds - half_width(self.low, epochs)))
 
 
-def count_validations(epochs: Any, every: Any, first: Any, last: Any = math.inf) -> Any:
+class Coefficient(NamedTuple):
+    """A coefficient of the time: its name, its unit, and the counts that it multiplies (see :meth:`ClosedForm.counts`).
+
+    A coefficient that multiplies no count says when validations take place, or when a callback may end the training.
+    """
+
+    name: str
+    unit: str
+    multiplies: tuple[str, ...]
+    default: Any
+
+    def to_plain(self, value: Any) -> Any:
+        """``value`` for JSON, which has no infinity: None where the coefficient does not apply."""
+        numbers = list(value) if isinstance(self.default, tuple) else [value]
+        if any(math.isinf(number) for number in numbers):
+            return None
+        return numbers if isinstance(self.default, tuple) else value
+
+
+COEFFICIENTS = tuple(Coefficient(part.name, **part.metadata, default=part.default) for part in fields(ClosedForm))
+"""The coefficients of the time of a training, in the order in which the parts of the time are added."""
+SUMMED = tuple(part for part in COEFFICIENTS if len(part.multiplies) == 1)
+"""Coefficients whose products with their count are the parts of the time."""
+
+
+def count_validations(epochs: Number, every: Number, first: Number, last: Number = math.inf) -> Number:
     """Number of validations in ``epochs`` epochs: after epoch ``first`` and each ``every`` epochs, until ``last``."""
     return np.maximum(0.0, (np.minimum(epochs, last) - first) // every + 1)
 
 
-def half_width(square: Any, epochs: Any) -> Any:
+def half_width(square: tuple[Number, Number, Number], epochs: Number) -> Number:
     """Square root of ``a + b n + c n**2`` for ``n`` epochs; 0 if the sum is negative."""
     a, b, c = square
     return np.sqrt(np.maximum(0.0, a + b * epochs + c * epochs * epochs))
@@ -259,20 +312,9 @@ class RuntimeModel:
     @cached_property
     def form(self) -> ClosedForm:
         """This model as a :class:`ClosedForm`."""
-        return ClosedForm(
-            fixed=self.fixed_seconds,
-            epoch=self.epoch_seconds,
-            first_validation=self.first_validation_seconds,
-            validation=self.validation_seconds,
-            validation_freq=self.validation_freq,
-            validation_from=self.validation_from or self.validation_freq,
-            low=self.low,
-            high=self.high,
-            certain=self.certain,
-            validation_until=self.validation_until or math.inf,
-            earliest_stop=self.early_stopping[0] if self.early_stopping else math.inf,
-            planned_epochs=self.early_stopping[1] if self.early_stopping else math.inf,
-        )
+        values = {part.name: getattr(self, part.name) for part in COEFFICIENTS}
+        values["validation_from"] = self.validation_from or self.validation_freq
+        return ClosedForm(**{name: value for name, value in values.items() if value is not None})
 
     def seconds(self, epochs: float) -> float:
         """Seconds of a training of ``epochs`` epochs."""
@@ -285,18 +327,15 @@ class RuntimeModel:
 
     def validations(self, epochs: float) -> float:
         """Number of validations in a training of ``epochs`` epochs."""
-        form = self.form
-        return float(count_validations(epochs, form.validation_freq, form.validation_from, form.validation_until))
+        return float(self.form.validations(epochs))
 
     def terms_at(self, epochs: float) -> dict[str, float]:
         """Seconds of each term in a training of ``epochs`` epochs (may be fractional); terms of 0 s are omitted."""
         parts = {name: fixed + per_epoch * epochs for name, (fixed, per_epoch) in self.terms.items()}
-        passes = self.validations(epochs)
-        if passes >= 1:
-            parts["first_validation"] = self.first_validation_seconds
-        if passes > 1:
-            parts["later_validations"] = self.validation_seconds * (passes - 1)
-        return {name: parts[name] for name in TERMS if parts.get(name)}
+        # Each count of validations is a term of its own, and has the same name.
+        counts = self.form.counts(epochs)
+        parts |= {part.multiplies[0]: getattr(self, part.name) * counts[part.multiplies[0]] for part in SUMMED}
+        return {name: float(parts[name]) for name in TERMS if parts.get(name)}
 
     def at(self, epochs: int) -> RuntimeEstimate:
         """The estimate for ``epochs`` epochs."""
@@ -320,19 +359,9 @@ class RuntimeModel:
         )
 
     def coefficients(self) -> dict[str, Any]:
-        """Coefficients of the model as plain numbers, for the report page."""
-        names = ("fixed", "epoch", "first_validation", "validation")
-        return {
-            **{f"{name}_seconds": getattr(self, f"{name}_seconds") for name in names},
-            "validation_freq": self.validation_freq,
-            "validation_from": self.form.validation_from,
-            "validation_until": self.validation_until,
-            "early_stopping": list(self.early_stopping) if self.early_stopping else None,
-            "low": list(self.low),
-            "high": list(self.high),
-            "certain": list(self.certain),
-            "terms": {name: list(pair) for name, pair in self.terms.items()},
-        }
+        """Values of :data:`COEFFICIENTS`, and the terms, as plain numbers for JSON and for the report page."""
+        plain = {part.name: part.to_plain(getattr(self.form, part.name)) for part in COEFFICIENTS}
+        return plain | {"terms": {name: list(pair) for name, pair in self.terms.items()}}
 
     def find_early_stopping(self, epochs: float) -> tuple[Finding, ...]:
         """A finding if a callback may end a training of ``epochs`` epochs before its last epoch."""

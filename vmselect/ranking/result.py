@@ -693,8 +693,9 @@ class Ranking:
         check_count("up_to", up_to)
         wanted = np.flatnonzero(self.assessment.limits[:, self.deciding_column] == FEASIBLE)
         form, which = self.candidates.form, self.candidates.machine_estimate[wanted]
-        always = (form.validation_freq[which] == 1) & (form.validation_from[which] == 1)
-        always &= np.isinf(form.validation_until[which])
+        schedule = (form.validation_freq, form.validation_from, form.validation_until)
+        every, first, last = (np.asarray(column)[which] for column in schedule)
+        always = (every == 1) & (first == 1) & np.isinf(last)
         if self.settings.billing == "exact" and always.all():
             return wanted, np.array([1])
         return wanted, np.arange(1, min(up_to, max(1, MAX_COMPUTED // max(1, len(wanted)))) + 1)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from vmselect.comparison.speedup import compare_workers
+from vmselect.estimation.runtime import SUMMED
 from vmselect.grouping import distinct, identify
 from vmselect.ranking import MethodologyCost, next_probe
 from vmselect.ranking.measures import NO_LIMITS
@@ -47,6 +48,7 @@ def page_data(ranking: Ranking, *, most: int = MAX_CANDIDATES) -> dict[str, Any]
         "created": dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
         "subject": subject,
         "facts": _facts(ranking),
+        "coefficients": [{"name": part.name, "multiplies": part.multiplies[0]} for part in SUMMED],
         "error_model": ErrorModel.of(ranking.candidates.machine_estimates, ranking.settings.confidence).to_dict(),
         "probe": next_probe.to_dict(ranking),
         "omitted_candidates": len(ranking.candidates) - len(kept),

@@ -7,11 +7,21 @@ function validations(model, n) {
   return Math.floor((last - model.validation_from) / model.validation_freq) + 1;
 }
 
+/** How often the parts of a training of n epochs occur, by the names in the table of coefficients. */
+function countsOf(model, n) {
+  const passes = validations(model, n);
+  return { once: 1, epochs: n, first_validation: passes >= 1 ? 1 : 0, later_validations: Math.max(0, passes - 1) };
+}
+
+/** The model of a machine with its `parts`: pairs of seconds and the count that they multiply. `table` lists all parts. */
+function readModel(coefficients, table) {
+  return { ...coefficients, parts: table.map(({ name, multiplies }) => [coefficients[name], multiplies]) };
+}
+
 /** Seconds of a training of n epochs without interruptions. */
 function workSeconds(model, n) {
-  const passes = validations(model, n);
-  const first = passes >= 1 ? model.first_validation_seconds : 0;
-  return model.fixed_seconds + model.epoch_seconds * n + first + model.validation_seconds * Math.max(0, passes - 1);
+  const counts = countsOf(model, n);
+  return model.parts.reduce((sum, [seconds, multiplies]) => sum + seconds * counts[multiplies], 0);
 }
 
 function halfWidth([a, b, c], n) {
@@ -198,10 +208,12 @@ function expected(candidate, settings, field, count) {
 /** The terms of the time of a row: a map from name to seconds. */
 function termSeconds(row) {
   const { model } = row.candidate;
-  const passes = validations(model, row.epochs);
+  const counts = countsOf(model, row.epochs);
   const terms = new Map(Object.entries(model.terms).map(([term, [once, perEpoch]]) => [term, once + perEpoch * row.epochs]));
-  if (passes >= 1) terms.set("first_validation", model.first_validation_seconds);
-  if (passes > 1) terms.set("later_validations", model.validation_seconds * (passes - 1));
+  // Each count of validations is a term of its own, and has the same name.
+  for (const [seconds, multiplies] of model.parts) {
+    if (!["once", "epochs"].includes(multiplies) && counts[multiplies]) terms.set(multiplies, seconds * counts[multiplies]);
+  }
   if (row.seconds > row.work_seconds) terms.set("interruptions", row.seconds - row.work_seconds);
   return terms;
 }

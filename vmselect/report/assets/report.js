@@ -39,7 +39,7 @@ function readCandidate(given, payload) {
   return {
     ...given,
     estimateTitle: machine.title,
-    model: machine.runtime,
+    model: readModel(machine.runtime, payload.page.coefficients),
     basis: machine.basis,
     power: machine.power,
     error: error ? { ...error, of: payload.page.error_model.errors[error.source] } : null,
