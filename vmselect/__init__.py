@@ -26,6 +26,7 @@ except ImportError:
     __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from vmselect import energy as energy
     from vmselect.catalog import Catalog as Catalog
     from vmselect.catalog import Offer as Offer
     from vmselect.comparison import Requirements as Requirements
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
     from vmselect.convergence import ConvergenceStudy as ConvergenceStudy
     from vmselect.diagnosis import Diagnosis as Diagnosis
     from vmselect.diagnosis import diagnose as diagnose
-    from vmselect.emissions import Emissions as Emissions
     from vmselect.estimation import RuntimeEstimate as RuntimeEstimate
     from vmselect.estimation import Workload as Workload
     from vmselect.estimation import equations as equations
@@ -44,8 +44,6 @@ if TYPE_CHECKING:
     from vmselect.findings import Finding as Finding
     from vmselect.prediction import estimate_memory as estimate_memory
     from vmselect.prediction import predict as predict
-    from vmselect.prediction.emissions_file import load_emissions as load_emissions
-    from vmselect.prediction.emissions_file import save_emissions as save_emissions
     from vmselect.probe.convergence import ConvergenceProbe as ConvergenceProbe
     from vmselect.probe.environment import mark_start as mark_start
     from vmselect.probe.inference import InferenceProbe as InferenceProbe
@@ -82,11 +80,10 @@ _HOMES = {
     "vmselect.comparison": ("Requirements", "compare", "effects", "retrieve_and_infer", "scaling",),
     "vmselect.convergence": ("ConvergenceStudy",),
     "vmselect.diagnosis": ("Diagnosis", "diagnose",),
-    "vmselect.emissions": ("Emissions",),
+    "vmselect.energy": ("energy",),
     "vmselect.estimation": ("RuntimeEstimate", "Workload", "equations", "estimate",),
     "vmselect.findings": ("Finding",),
     "vmselect.prediction": ("estimate_memory", "predict",),
-    "vmselect.prediction.emissions_file": ("load_emissions", "save_emissions",),
     "vmselect.probe.convergence": ("ConvergenceProbe",),
     "vmselect.probe.environment": ("mark_start",),
     "vmselect.probe.inference": ("InferenceProbe", "probe_inference",),

@@ -28,14 +28,16 @@ def require(module: str, *, extra: str, needed_by: str) -> ModuleType:
 def load_on_use(package: str, homes: Mapping[str, Sequence[str]]) -> tuple[list[str], Callable[[str], Any]]:
     """Return the public names of ``package``, and a ``__getattr__`` that imports each of them on first use.
 
-    ``homes`` maps each module to the public names that it defines.
+    ``homes`` maps each module to the public names that it defines. A name that equals the end of its module's name is
+    that module itself, a namespace.
     """
     home = {name: module for module, names in homes.items() for name in names}
 
     def load(name: str) -> Any:
         if name not in home:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        value = getattr(importlib.import_module(home[name]), name)
+        module = importlib.import_module(home[name])
+        value = module if home[name] == f"{package}.{name}" else getattr(module, name)
         setattr(sys.modules[package], name, value)
         return value
 

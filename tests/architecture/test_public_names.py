@@ -15,7 +15,6 @@ NAMES = [
     "ConvergenceProbe",
     "ConvergenceStudy",
     "Diagnosis",
-    "Emissions",
     "EpochProbe",
     "Finding",
     "Forecast",
@@ -39,12 +38,12 @@ NAMES = [
     "effects",
     "clean_transfers",
     "diagnose",
+    "energy",
     "equations",
     "errors",
     "estimate",
     "estimate_memory",
     "history",
-    "load_emissions",
     "load_profiles",
     "load_records",
     "mark_start",
@@ -55,13 +54,16 @@ NAMES = [
     "rank",
     "rank_inference",
     "retrieve_and_infer",
-    "save_emissions",
     "scaling",
     "score",
     "select",
     "skypilot_estimator",
     "sweep",
 ]
+
+NAMESPACES = {
+    "energy": ["Emissions", "load_emissions", "save_emissions"],
+}
 
 SIGNATURES = {
     "IterationProbe": "path steps validations seconds stop batch_size validation_steps instance_type region metrics "
@@ -105,6 +107,13 @@ def test_every_public_name_can_be_used_and_is_documented(name: str) -> None:
     value = getattr(vs, name)
     assert name == "__version__" or inspect.getdoc(value)
     assert name in dir(vs)
+
+
+@pytest.mark.parametrize("namespace", NAMESPACES)
+def test_the_names_of_each_namespace_are_these_and_are_documented(namespace: str) -> None:
+    module = getattr(vs, namespace)
+    assert sorted(module.__all__) == sorted(NAMESPACES[namespace])
+    assert all(inspect.getdoc(getattr(module, name)) for name in NAMESPACES[namespace])
 
 
 @pytest.mark.parametrize("name", SIGNATURES)

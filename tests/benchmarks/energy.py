@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from vmselect.prediction.energy import BUSIEST_FRACTION, FRACTION_SPREAD
+from vmselect.energy.power import BUSIEST_FRACTION, FRACTION_SPREAD
 from vmselect.prediction.figures import tdp_watts
 
 NAMES = {"QuadroRTX6000": "RTX-6000", "V100-32GB": "V100-PCIe"}

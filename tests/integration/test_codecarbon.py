@@ -13,8 +13,7 @@ import pytest
 
 import vmselect as vs
 from tests.support.nvml import CARD, COMPILER, Driver
-from vmselect.records.energy import measured_energy
-from vmselect.records.usage import Usage
+from vmselect.records.usage import Usage, measured_energy
 
 WATTS = 55
 PROGRAM = """
@@ -58,7 +57,7 @@ def test_both_measure_the_same_power(tmp_path: Path) -> None:
         check=True,
     )
     usage = Usage.model_validate_json(done.stdout.strip().splitlines()[-1])
-    mine, theirs = measured_energy(usage, gpus=1), vs.load_emissions(tmp_path / "emissions.csv")[0]
+    mine, theirs = measured_energy(usage, gpus=1), vs.energy.load_emissions(tmp_path / "emissions.csv")[0]
     assert mine is not None
     assert mine.gpu_watts == pytest.approx(WATTS, rel=0.01)
     assert theirs.gpu_watts == pytest.approx(WATTS, rel=0.05)  # its last interval may end before the run does

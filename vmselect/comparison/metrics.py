@@ -14,11 +14,11 @@ from typing import Any, Literal
 
 from vmselect._checks import check_count, check_name, maybe, show
 from vmselect.catalog import Catalog
-from vmselect.emissions import DEFAULT
+from vmselect.energy.grids import DEFAULT
+from vmselect.energy.power import measured_power
 from vmselect.errors import ArgumentError, CatalogError, ComparisonError, EstimateError
 from vmselect.estimation import estimate
 from vmselect.grouping import count_nodes
-from vmselect.prediction.energy import measured_power
 from vmselect.records import Profile, Record
 from vmselect.units import JOULES_PER_KWH, cost_usd
 

@@ -20,7 +20,7 @@ import pandas as pd
 
 from vmselect.catalog import Catalog, describe_unpriced, find_nearest, last_sold, name_in_service, provider_terms
 from vmselect.catalog.offer import OWN_PRICE
-from vmselect.emissions import Emissions
+from vmselect.energy.grids import Emissions
 from vmselect.estimation.runtime import ClosedForm
 from vmselect.findings import Finding
 from vmselect.intervals import Interval

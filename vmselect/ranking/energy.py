@@ -10,11 +10,8 @@ import numpy as np
 import pandas as pd
 from scipy.special import ndtri
 
-from vmselect import emissions
-from vmselect.emissions import Emissions
-from vmselect.findings import Finding
-from vmselect.intervals import Interval
-from vmselect.prediction.energy import (
+from vmselect.energy.grids import DEFAULT, Emissions, regions
+from vmselect.energy.power import (
     NO_RAPL,
     Power,
     UnknownPower,
@@ -23,6 +20,8 @@ from vmselect.prediction.energy import (
     predict_power,
     tdp_fraction,
 )
+from vmselect.findings import Finding
+from vmselect.intervals import Interval
 from vmselect.ranking.rows import Floats, Ints
 from vmselect.units import JOULES_PER_KWH, format_kg, format_usd
 
@@ -110,12 +109,12 @@ def kg_per_kwh(offers: pd.DataFrame, chosen: Emissions) -> Floats:
     """Kilograms of CO2 per kilowatt-hour at the machine, for each offer; NaN if the grid is unknown."""
     places = [offers[name] for name in ("provider", "region")]
     first, second = (column.cat.codes.to_numpy(dtype=np.intp) for column in places)
-    providers, regions = (list(map(str, column.cat.categories)) for column in places)
-    table = np.full((len(providers), len(regions)), np.nan)
+    provider_names, region_names = (list(map(str, column.cat.categories)) for column in places)
+    table = np.full((len(provider_names), len(region_names)), np.nan)
     there_are = np.zeros(table.shape, dtype=bool)
     there_are[first, second] = True
     for at in np.argwhere(there_are):
-        factor = chosen.factor(providers[at[0]], regions[at[1]])
+        factor = chosen.factor(provider_names[at[0]], region_names[at[1]])
         table[tuple(at)] = factor.kg_per_kwh if factor else np.nan
     return np.asarray(table[first, second])
 
@@ -134,7 +133,7 @@ def energy_of(candidates: Candidates, settings: Settings, time: Interval[Floats]
 
 def co2_of(candidates: Candidates, settings: Settings, time: Interval[Floats]) -> Interval[Floats]:
     """CO2 of the energy in kg, with the emission factor of the place of each candidate, taken as exact."""
-    chosen = settings.emissions or emissions.DEFAULT
+    chosen = settings.emissions or DEFAULT
     factor = candidates.kg_per_kwh(chosen)[:, None]
     energy = energy_of(candidates, settings, time)
     if not chosen.hours:
@@ -149,7 +148,7 @@ def explain_unknown(candidates: Candidates, settings: Settings, candidate: int) 
     if isinstance(power, UnknownPower):
         return f"its energy is unknown: {power.reason}"
     who = candidates.identity(candidate)
-    chosen = settings.emissions or emissions.DEFAULT
+    chosen = settings.emissions or DEFAULT
     what = "share of carbon-free energy" if chosen.basis == "market" else "grid intensity"
     remedy = "pass emissions= with grid_g_per_kwh or country (--grid-g-per-kwh, --country)"
     return f"its CO2 is unknown: no {what} of {who['provider']} {who['region']} is known; {remedy}"
@@ -170,7 +169,7 @@ def energy_findings(ranking: Ranking) -> list[Finding]:
         message = f"The energy of {candidates.title(best)} is predicted from the fraction of TDP on other GPUs."
         remedy = "Probe this machine: its power is then measured, if its driver reports it."
         found.append(Finding("energy-predicted", message, remedy, "info"))
-    who, chosen = candidates.identity(best), settings.emissions or emissions.DEFAULT
+    who, chosen = candidates.identity(best), settings.emissions or DEFAULT
     factor = chosen.factor(who["provider"], who["region"])
     if factor is None:
         message, _, remedy = explain_unknown(candidates, settings, best).partition("; ")
@@ -191,12 +190,12 @@ def energy_findings(ranking: Ranking) -> list[Finding]:
 
 def _cleaner_region(ranking: Ranking, best: int, who: dict[str, Any], now: float) -> Finding | None:
     """The region of the same provider in which the same machine causes least CO2, if it is much less."""
-    chosen, candidates = ranking.settings.emissions or emissions.DEFAULT, ranking.candidates
+    chosen, candidates = ranking.settings.emissions or DEFAULT, ranking.candidates
     if chosen.grid_g_per_kwh is not None or chosen.hourly is not None or now <= 0:
         return None
     factors = {
         place.region: found.kg_per_kwh
-        for place in emissions.regions().values()
+        for place in regions().values()
         if place.provider == who["provider"] and (found := chosen.factor(place.provider, place.region))
     }
     offers = candidates.offers

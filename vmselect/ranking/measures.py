@@ -29,7 +29,7 @@ from vmselect._checks import (
     show,
 )
 from vmselect.catalog import MARKETS, Catalog
-from vmselect.emissions import Emissions
+from vmselect.energy.grids import Emissions
 from vmselect.errors import ArgumentError
 from vmselect.estimation import METHODS
 from vmselect.intervals import Interval

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from scipy.special import gammaincinv, ndtr, ndtri, stdtrit
 
-from vmselect.emissions import DEFAULT
+from vmselect.energy.grids import DEFAULT
 from vmselect.intervals import Interval
 from vmselect.prediction.scaling import SHARED_SCALING
 from vmselect.ranking.measures import MEASURES, Settings, score

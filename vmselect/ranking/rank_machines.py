@@ -21,7 +21,7 @@ from vmselect._checks import (
 )
 from vmselect.catalog import SERVICES, Catalog
 from vmselect.convergence import ConvergenceStudy
-from vmselect.emissions import Emissions
+from vmselect.energy.grids import Emissions
 from vmselect.errors import ArgumentError, RankingError
 from vmselect.estimation import RuntimeModel, Workload, fit_runtime
 from vmselect.estimation.programs import epochs_of
@@ -132,7 +132,7 @@ def rank(
     2 % with a history, 5 % without).
     ``objective`` may also weigh ``"energy"`` (kWh) and ``"co2"`` (kg), and ``co2_limit_kg`` excludes candidates that
     emit more; with ``co2_chance``, those that keep that limit with a lower probability. Candidates whose energy is
-    unknown are then excluded. ``emissions`` (an :class:`~vmselect.Emissions`) states how CO2 is computed from energy.
+    unknown are then excluded. ``emissions`` (:class:`vmselect.energy.Emissions`) states how CO2 follows from energy.
     :func:`vmselect.rank_inference` ranks inference records.
     """
     history = list_items(history)

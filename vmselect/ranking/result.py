@@ -20,7 +20,7 @@ from vmselect._checks import check_choice, check_count, check_flag, check_indent
 from vmselect._hooks import hook
 from vmselect._stores import Place
 from vmselect.catalog import describe_age
-from vmselect.emissions import DEFAULT
+from vmselect.energy.grids import DEFAULT
 from vmselect.errors import RankingError
 from vmselect.estimation.autotune_wait import price_waits
 from vmselect.estimation.forecasts import save_forecasts

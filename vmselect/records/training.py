@@ -22,7 +22,6 @@ from pydantic import Field, model_validator
 from vmselect._checks import check_count, check_mapping, check_name, check_number, check_seconds, list_items, maybe
 from vmselect.errors import ArgumentError
 from vmselect.findings import Finding, findings_html, table_html
-from vmselect.records.energy import MeasuredEnergy, measured_energy
 from vmselect.records.record import (
     Count,
     Environment,
@@ -36,7 +35,7 @@ from vmselect.records.record import (
     Text,
     given_as,
 )
-from vmselect.records.usage import Summary, Usage
+from vmselect.records.usage import MeasuredEnergy, Summary, Usage, measured_energy
 from vmselect.records.warmup import find_warmup
 from vmselect.units import format_bytes, format_seconds, list_all, printable
 

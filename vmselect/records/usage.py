@@ -3,11 +3,18 @@
 The name of a quantity ends in its unit; ``_share`` is a fraction from 0 to 1. ``process_cores`` and ``other_cores``
 count busy CPU cores among the cores that the process may use: those busy with the process and its children, and those
 busy with other programs.
+
+Measured energy follows from the power samples: probes sample the power of each GPU (``gpu0_power_watts``), and of CPU
+and memory where the machine reports it (``cpu_power_watts``, ``memory_power_watts``). The energy of a part is its mean
+power times the sampled time, summed over all phases. What was not measured is unknown, never zero.
 """
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Annotated, Literal, get_args
 
 from pydantic import Field, model_validator
@@ -16,6 +23,10 @@ from vmselect.records.record import Count, Facts, Number, PositiveCount, Seconds
 
 MAX_SAMPLES = 4_000
 MAX_QUANTITIES = 2_000
+COMPLETE_SHARE = 0.98
+"""Least share of the sampled time that the power readings of a part must cover. A GPU that the driver lost covers less.
+Chosen by judgement."""
+_POWER = re.compile(r"(gpu\d+|cpu|memory)_power_watts")
 
 Phase = Literal[
     "initialization", "first_step", "steady_steps", "validation", "boundary",
@@ -92,8 +103,8 @@ class Usage(Facts):
 
     def mean(self, quantity: str, phase: Phase | None = None) -> float | None:
         """Mean of ``quantity`` in ``phase`` (default: the main phase); None if it was not sampled."""
-        found = self.summary(quantity, phase)
-        return None if found is None else found.mean
+        summary = self.summary(quantity, phase)
+        return None if summary is None else summary.mean
 
     def summed_up(self) -> Usage:
         """A copy with the statistics but without the series of samples, for records that contain many runs."""
@@ -102,3 +113,85 @@ class Usage(Facts):
     def quantities(self) -> Iterator[str]:
         """Names of all quantities that were sampled in any phase."""
         yield from dict.fromkeys(name for phase in self.phases.values() for name in phase)
+
+
+@dataclass(frozen=True)
+class MeasuredPart:
+    """Energy of one part of a machine (``gpu0``, ``cpu``, ``memory``) while its power was read, for ``seconds``."""
+
+    name: str
+    joules: float
+    seconds: float
+    watts: float | None
+    """Mean power in the main phase, such as steady steps; None if it was not read there."""
+    source: str
+    """``counter``, ``samples``, ``rapl`` or ``given``; see :class:`Usage`."""
+
+
+@dataclass(frozen=True)
+class MeasuredEnergy:
+    """Energy of the parts of a machine whose power was read, during the ``seconds`` in which usage was sampled.
+
+    >>> measured = MeasuredEnergy(60.0, (MeasuredPart("gpu0", 4200.0, 60.0, 70.0, "counter"),))
+    >>> measured.joules, measured.watts, measured.gpu_watts, measured.cpu_watts
+    (4200.0, 70.0, 70.0, None)
+    """
+
+    seconds: float
+    parts: tuple[MeasuredPart, ...]
+    missing: tuple[str, ...] = ()
+    """Parts whose power was not read, or not until the end. The sums below are then None."""
+
+    @property
+    def joules(self) -> float | None:
+        """Total energy of ``parts`` in joules; None if ``missing`` is not empty, as the total would be too low."""
+        return None if self.missing else math.fsum(part.joules for part in self.parts)
+
+    @property
+    def watts(self) -> float | None:
+        """Total mean power of ``parts`` in the main phase; None if one is not known, or ``missing`` is not empty."""
+        return self._sum("gpu", "cpu", "memory")
+
+    @property
+    def gpu_watts(self) -> float | None:
+        """Total mean power of the GPUs in the main phase; None if there are none, or as for ``watts``."""
+        return self._sum("gpu")
+
+    @property
+    def cpu_watts(self) -> float | None:
+        """Total mean power of CPU and memory (if read) in the main phase; None without the CPU, or as for ``watts``."""
+        named = {part.name for part in self.parts}
+        return self._sum("cpu", "memory") if "cpu" in named else None
+
+    def _sum(self, *kinds: str) -> float | None:
+        watts = [part.watts for part in self.parts if part.name.rstrip("0123456789") in kinds]
+        measured = [value for value in watts if value is not None]
+        # A sum without one of the parts would be too low, so it is unknown.
+        return math.fsum(measured) if measured and len(measured) == len(watts) and not self.missing else None
+
+
+def measured_energy(usage: Usage | None, *, gpus: int = 0) -> MeasuredEnergy | None:
+    """The measured energy of a record with ``usage`` of a machine with ``gpus`` GPUs; None if no power was read."""
+    if usage is None:
+        return None
+    # Quantities of a phase are sampled together. A part that was lost covers less time than the others.
+    sampled = math.fsum(max(summary.seconds for summary in phase.values()) for phase in usage.phases.values() if phase)
+    names = [match[1] for quantity in usage.quantities() if (match := _POWER.fullmatch(quantity))]
+    parts = tuple(_read_part(usage, name) for name in names)
+    if not parts:
+        return None
+    lost = [part.name for part in parts if part.seconds < COMPLETE_SHARE * sampled]
+    unread = [f"gpu{index}" for index in range(gpus) if f"gpu{index}" not in names]
+    return MeasuredEnergy(sampled, parts, (*lost, *unread))
+
+
+def _read_part(usage: Usage, name: str) -> MeasuredPart:
+    quantity = f"{name}_power_watts"
+    summaries = [phase[quantity] for phase in usage.phases.values() if quantity in phase]
+    return MeasuredPart(
+        name=name,
+        joules=math.fsum(summary.mean * summary.seconds for summary in summaries),
+        seconds=math.fsum(summary.seconds for summary in summaries),
+        watts=usage.mean(quantity),
+        source=(usage.power_sources or {}).get(name, "samples"),
+    )

@@ -12,8 +12,7 @@ import pytest
 
 from tests.support.nvml import CARD, COMPILER, Driver
 from vmselect.probe.counters import RaplReader
-from vmselect.records.energy import MeasuredEnergy, measured_energy
-from vmselect.records.usage import Usage
+from vmselect.records.usage import MeasuredEnergy, Usage, measured_energy
 
 PROGRAM = """
 import json, sys

@@ -12,8 +12,8 @@ from typer.testing import CliRunner
 
 import vmselect as vs
 from vmselect.cli import app
+from vmselect.energy.power import GPU_SHARE
 from vmselect.errors import ArgumentError
-from vmselect.prediction.energy import GPU_SHARE
 from vmselect.ranking import Bill
 
 CATALOG = vs.Catalog.embedded("2026-08-22").with_offers(
@@ -57,7 +57,7 @@ def test_nothing_changes_for_those_who_do_not_ask() -> None:
 def test_every_row_has_energy_and_co2() -> None:
     row = next(row for row in rank() if row.instance_type == "g4dn.xlarge")
     kwh = 60 / GPU_SHARE * row.seconds / 3.6e6
-    factor = vs.Emissions().factor("aws", "us-east-1")
+    factor = vs.energy.Emissions().factor("aws", "us-east-1")
     assert factor is not None
     energy, co2 = row.measures["energy"], row.measures["co2"]
     assert energy is not None

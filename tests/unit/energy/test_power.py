@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 import vmselect as vs
-from vmselect.prediction import energy
-from vmselect.prediction.energy import (
+from vmselect.energy import power as energy
+from vmselect.energy.power import (
     Power,
     UnknownPower,
     measured_power,

@@ -18,11 +18,11 @@ from typing import Any
 
 from vmselect import __version__, _files
 from vmselect._checks import check_dataclass, check_path, list_items, maybe, show
-from vmselect.emissions import DEFAULT, Emissions
+from vmselect.energy.grids import DEFAULT, Emissions
+from vmselect.energy.power import measured_power
 from vmselect.errors import ArgumentError
-from vmselect.prediction.energy import measured_power
 from vmselect.records import Profile
-from vmselect.records.energy import MeasuredEnergy
+from vmselect.records.usage import MeasuredEnergy
 from vmselect.units import JOULES_PER_KWH, printable
 
 COLUMNS = (
@@ -96,8 +96,8 @@ def load_emissions(path: str | os.PathLike[str]) -> list[EmissionsRun]:
     >>> path = tempfile.mkdtemp() + "/emissions.csv"
     >>> profile = vs.Profile.from_times(instance_type="g4dn.xlarge", provider="aws", region="us-east-1", batch_size=64,
     ...                                 total_seconds=3600, epochs=10, gpu_watts=60)
-    >>> file = vs.save_emissions(profile, path)
-    >>> run = vs.load_emissions(path)[0]
+    >>> file = vs.energy.save_emissions(profile, path)
+    >>> run = vs.energy.load_emissions(path)[0]
     >>> round(run.gpu_watts), round(run.energy_kwh / run.pue, 2)
     (60, 0.1)
     """

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 import vmselect as vs
-from vmselect.records.energy import measured_energy
-from vmselect.records.usage import Summary, Usage
+from vmselect.records.usage import Summary, Usage, measured_energy
 
 
 def summary(mean: float, seconds: float) -> Summary:

@@ -31,7 +31,7 @@ def write(path: Path, *lines: str) -> Path:
 
 
 def test_runs_of_codecarbon_are_read(tmp_path: Path) -> None:
-    run = vs.load_emissions(write(tmp_path / "emissions.csv", HEADER, RUN))[0]
+    run = vs.energy.load_emissions(write(tmp_path / "emissions.csv", HEADER, RUN))[0]
     assert (run.seconds, run.energy_kwh, run.co2_kg, run.gpu_kwh, run.gpu_count) == (3600, 0.2, 0.05, 0.12, 2)
     assert run.gpu_watts == pytest.approx(120)
     extended = run.add_to(training(gpu_watts=None))
@@ -41,7 +41,7 @@ def test_runs_of_codecarbon_are_read(tmp_path: Path) -> None:
 
 
 def test_a_run_without_a_gpu_has_no_gpu_power(tmp_path: Path) -> None:
-    run = vs.load_emissions(write(tmp_path / "e.csv", HEADER, RUN.replace(",0.12,0.05,2,", ",0,0.05,,")))[0]
+    run = vs.energy.load_emissions(write(tmp_path / "e.csv", HEADER, RUN.replace(",0.12,0.05,2,", ",0,0.05,,")))[0]
     assert run.gpu_watts is None
     with pytest.raises(ArgumentError):
         run.add_to(training())
@@ -49,13 +49,13 @@ def test_a_run_without_a_gpu_has_no_gpu_power(tmp_path: Path) -> None:
 
 def test_what_was_written_is_read_again(tmp_path: Path) -> None:
     path = tmp_path / "emissions.csv"
-    vs.save_emissions(training(), path)
-    vs.save_emissions([training(region="eu-north-1")], path)
-    here, there = vs.load_emissions(path)
+    vs.energy.save_emissions(training(), path)
+    vs.energy.save_emissions([training(region="eu-north-1")], path)
+    here, there = vs.energy.load_emissions(path)
     assert here.gpu_watts == pytest.approx(60)
     assert here.energy_kwh / here.pue == pytest.approx(there.energy_kwh / there.pue)
     assert here.co2_kg > 20 * there.co2_kg
-    factor = vs.Emissions().factor("aws", "us-east-1")
+    factor = vs.energy.Emissions().factor("aws", "us-east-1")
     assert factor is not None
     assert here.co2_kg == pytest.approx(here.energy_kwh * factor.grid_g_per_kwh / 1000)
     rows = list(csv.DictReader(path.read_text(encoding="utf-8").splitlines()))
@@ -64,22 +64,22 @@ def test_what_was_written_is_read_again(tmp_path: Path) -> None:
 
 def test_rows_are_added_to_a_file_of_codecarbon(tmp_path: Path) -> None:
     path = write(tmp_path / "emissions.csv", HEADER, RUN)
-    vs.save_emissions(training(), path)
+    vs.energy.save_emissions(training(), path)
     lines = path.read_text(encoding="utf-8").splitlines()
     assert lines[:2] == [HEADER, RUN]
-    assert vs.load_emissions(path)[0].run_id == "r1"
+    assert vs.energy.load_emissions(path)[0].run_id == "r1"
 
 
 def test_names_are_no_formulas(tmp_path: Path) -> None:
     path = tmp_path / "emissions.csv"
-    vs.save_emissions(training(model="=1+1"), path)
+    vs.energy.save_emissions(training(model="=1+1"), path)
     assert next(csv.DictReader(path.read_text(encoding="utf-8").splitlines()))["project_name"] == "'=1+1"
 
 
 @pytest.mark.parametrize("changes", [{"gpu_watts": None}, {"provider": "office", "region": "desk"}])
 def test_unknown_energy_is_not_written(changes: dict[str, object], tmp_path: Path) -> None:
     with pytest.raises(ArgumentError):
-        vs.save_emissions(training(**changes), tmp_path / "emissions.csv")
+        vs.energy.save_emissions(training(**changes), tmp_path / "emissions.csv")
     assert not (tmp_path / "emissions.csv").exists()
 
 
@@ -92,18 +92,18 @@ def test_unknown_energy_is_not_written(changes: dict[str, object], tmp_path: Pat
 )  # fmt: skip
 def test_damaged_files(lines: tuple[str, ...], tmp_path: Path) -> None:
     with pytest.raises(ArgumentError):
-        vs.load_emissions(write(tmp_path / "emissions.csv", *lines))
+        vs.energy.load_emissions(write(tmp_path / "emissions.csv", *lines))
 
 
 @pytest.mark.parametrize("path", [3, None, "", "a\0b", b"x", "s3://bucket/emissions.csv"])
 def test_wrong_paths(path: Any) -> None:
     with pytest.raises(ArgumentError):
-        vs.load_emissions(path)
+        vs.energy.load_emissions(path)
     with pytest.raises(ArgumentError):
-        vs.save_emissions(training(), path)
+        vs.energy.save_emissions(training(), path)
 
 
 @pytest.mark.parametrize("profiles", [3, None, [], "x", [training(), 3]])
 def test_wrong_profiles(profiles: Any, tmp_path: Path) -> None:
     with pytest.raises(ArgumentError):
-        vs.save_emissions(profiles, tmp_path / "emissions.csv")
+        vs.energy.save_emissions(profiles, tmp_path / "emissions.csv")
