@@ -261,7 +261,7 @@ def test_the_data_can_be_downloaded(page: Any, ranking: vs.Ranking, tmp_path: Pa
             break
         settle(page)
     taken = json.loads((tmp_path / "vmselect-report.json").read_text(encoding="utf-8"))
-    assert taken["candidates"] == ranking.payload(rows=False)["candidates"]
+    assert taken["candidates"] == json.loads(ranking.to_json(rows=False))["candidates"]
 
 
 @pytest.mark.parametrize("width", [390, 1280])

@@ -291,8 +291,10 @@ def _estimate(*, profiles: list[str], **options: Any) -> dict[str, Any]:
 def _rank(
     *, profiles: list[str], epochs: str | None, decide_at: int | None, top: int, **options: Any
 ) -> dict[str, Any]:
+    from vmselect.ranking.output import ranking_output
+
     ranking = RankingOptions(**options).rank(profiles, **read_epochs(epochs), decide_at=decide_at)
-    return ranking.payload(top=top)
+    return ranking_output(ranking, top=top).payload()
 
 
 def _next_probe(*, profiles: list[str], epochs: str | None, decide_at: int | None, **options: Any) -> dict[str, Any]:

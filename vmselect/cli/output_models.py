@@ -20,9 +20,8 @@ from vmselect.catalog.refresh import Progress
 from vmselect.comparison.requirements import Fact
 from vmselect.comparison.significance import Summary
 from vmselect.comparison.speedup import Speedup
-from vmselect.estimation.runtime import COEFFICIENTS, TERMS, Coefficient
-from vmselect.ranking import limits, next_probe, rows
-from vmselect.ranking.measures import Settings
+from vmselect.estimation.runtime import TERMS
+from vmselect.ranking.output import NextProbeOutput, RankingOutput
 from vmselect.records.forecast import Basis
 from vmselect.records.record import Factor
 from vmselect.records.registry import KINDS
@@ -99,167 +98,6 @@ _RATIO = dict.fromkeys(("ratio", "ratio_low", "ratio_high", "percent", "percent_
 _EFFECT = dict.fromkeys(
     ("effect", "low", "high", "percent", "percent_low", "percent_high", "p_value", "share"), float | None
 )
-
-# -- rankings ----------------------------------------------------------------------------------------------------------
-
-
-def _coefficient_kind(coefficient: Coefficient) -> Any:
-    """Type of a coefficient in JSON: epochs are whole numbers, and null where the coefficient does not apply."""
-    kind: Any = int if coefficient.unit == "epochs" else float
-    kind = list[kind] if isinstance(coefficient.default, tuple) else kind
-    return kind | None if coefficient.to_plain(coefficient.default) is None else kind
-
-
-Runtime = _row(
-    "Runtime",
-    "Coefficients of the time of a training as a function of the number of epochs.",
-    **{coefficient.name: _coefficient_kind(coefficient) for coefficient in COEFFICIENTS},
-    terms=dict[str, list[float]],
-)
-
-
-class KnownPower(Output):
-    """Power of the machine in steady steps, and the standard deviation of its log."""
-
-    watts: float
-    deviation: float
-    group: int
-    basis: Literal["measured", "predicted"]
-
-
-class UnknownPower(Output):
-    """Why the power of the machine is unknown."""
-
-    watts: None
-    unknown: str
-
-
-class Machine(Output):
-    """An instance type with its varied settings (``factors``) and the coefficients of its training time."""
-
-    instance_type: str
-    provider: str | None
-    batch_size: int | None
-    title: str
-    basis: Basis
-    repetitions: int
-    probe_seconds: float | None
-    iterations: Numbers
-    factors: dict[str, Factor]
-    method: str
-    runtime: Runtime
-    epochs: list[float] | None
-    power: KnownPower | UnknownPower
-
-
-class Candidate(Output):
-    """A machine with an offer. ``machine`` and ``findings`` are positions in the ranking's machines and findings."""
-
-    machine: int
-    title: str
-    instance_type: str
-    batch_size: int | None
-    varied: str | None
-    provider: str
-    service: str | None
-    region: str
-    market: str
-    gpu_model: str | None
-    gpu_count: float | None
-    vcpus: float | None
-    memory_gib: float | None
-    date: str | None
-    usd_per_hour: float
-    moving_usd: float
-    billing_increment_seconds: float
-    billing_minimum_seconds: float
-    gpus: int
-    kg_per_kwh: float | None
-    findings: list[int]
-
-
-class GpuCountRow(Output):
-    """A candidate with one or more GPUs of a type, and its speed-up over the fastest candidate with one such GPU."""
-
-    rank: int
-    gpu_model: str
-    gpus: int
-    nodes: int
-    instance_type: str
-    provider: str
-    region: str
-    market: str
-    batch_size: int | None
-    basis: Basis
-    seconds: float
-    seconds_low: float
-    seconds_high: float
-    cost_usd: float
-    cost_low: float
-    cost_high: float
-    speed_up: float | None
-    efficiency: float | None
-
-
-class GpuCounts(Output):
-    """The numbers of GPUs that were ranked, and which of them is fastest and cheapest."""
-
-    verdict: str
-    rows: list[GpuCountRow]
-
-
-class Omitted(Output):
-    """Numbers of rows and of excluded candidates that were left out of this output."""
-
-    rows: int
-    excluded: int
-
-
-class Study(Output):
-    """The convergence study that gave the number of epochs per batch size, and the cost of study and probes."""
-
-    monitor: str
-    mode: Literal["min", "max"]
-    patience: int
-    min_delta: float
-    start_from_epoch: int
-    model: str | None
-    demands: Numbers
-    measured: list[dict[str, float | None]]
-    sizes: list[dict[str, float | str | None]]
-    cost: dict[str, float | None]
-
-
-RankingRow = _model(
-    rows.Row, candidate=int, findings=list[int], measures=dict[str, Spread | None], factors=dict[str, Factor],
-    terms=Numbers, limit_chances=Numbers, service=str | None,
-)  # fmt: skip
-Excluded, NextProbe, Shortfall = (_model(one) for one in (rows.Excluded, next_probe.NextProbe, limits.Shortfall))
-RankingSettings = _model(
-    Settings, objective=Numbers, interruptions=Numbers | None, quantile=float, emissions=dict[str, Any] | None
-)
-
-
-class Ranking(Output):
-    """A ranking: rows in order, excluded candidates with reasons, and what is needed to rank again."""
-
-    format: Literal[1]
-    writer: str
-    verdict: str
-    settings: RankingSettings
-    machines: list[Machine]
-    candidates: list[Candidate]
-    shortfall: Shortfall | None
-    excluded: list[Excluded]
-    expected_regret: Numbers
-    next_probe: NextProbe | None
-    rows: list[RankingRow]
-    omitted: Omitted | None = None
-    scaling: GpuCounts
-    ranking_findings: list[int]
-    findings: list[Finding]
-    study: Study | None = None
-
 
 # -- comparisons -------------------------------------------------------------------------------------------------------
 
@@ -728,11 +566,11 @@ OUTPUTS: Mapping[str, Printed] = {
     "history-compact": Printed(1, list[Compaction], ("history compact",)),
     "history-list": Printed(1, list[HistoryRow], ("history list",)),
     "history-share": Printed(1, list[SharedRatio], ("history share",)),
-    "next": Printed(1, list[NextProbe], ("next",)),
+    "next": Printed(1, list[NextProbeOutput], ("next",)),
     "prices": Printed(1, list[Price], ("prices show",)),
     "prices-diff": Printed(1, list[PriceChange], ("prices diff",)),
     "prices-refresh": Printed(1, list[_model(Progress)], ("prices refresh",)),
-    "ranking": Printed(1, Ranking, ("rank", "select", "demo")),
+    "ranking": Printed(1, RankingOutput, ("rank", "select", "demo")),
     "schema": Printed(1, list[SchemaRow], ("schema",)),
     "score": Printed(1, Score, ("score",)),
     "sweep-clean": Printed(1, list[_model(Cleaned)], ("sweep clean",)),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import asdict, fields
 from pathlib import Path
@@ -243,7 +242,7 @@ def print_ranking(
 
     names = tuple(more(ranking.best)) if ranking else ()
     if format is Format.json:
-        print_out(json.dumps(ranking.payload(), indent=1, allow_nan=False), raw=True)
+        print_out(ranking.to_json(indent=1), raw=True)
     elif format is Format.csv:
         frame = ranking.to_frame()  # also has the columns of all measures
         measured = [MEASURES[name] for name in ranking.settings.measured]

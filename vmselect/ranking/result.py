@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from functools import cached_property
 from operator import attrgetter
 from pathlib import Path
@@ -15,12 +14,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from vmselect import __version__, _defaults
-from vmselect._checks import check_choice, check_count, check_flag, check_indent, check_name, maybe
+from vmselect import _defaults
+from vmselect._checks import check_choice, check_count, check_flag, check_name, maybe
 from vmselect._hooks import hook
 from vmselect._stores import Place
 from vmselect.catalog import describe_age
-from vmselect.energy.grids import DEFAULT
 from vmselect.errors import RankingError
 from vmselect.estimation.autotune_wait import price_waits
 from vmselect.estimation.forecasts import save_forecasts
@@ -37,18 +35,13 @@ from vmselect.ranking.forecasts import Inputs, make_forecasts
 from vmselect.ranking.measures import LIMITED, MEASURES, Settings, read_measure
 from vmselect.ranking.next_probe import NextProbe, find_next_probe
 from vmselect.ranking.rows import Excluded, Floats, Ints, Lazy, Row
-from vmselect.ranking.scaled import describe_scaling, plain_rows, scaling_table
+from vmselect.ranking.scaled import describe_scaling, scaling_table
 from vmselect.records import Profile
 from vmselect.units import count_of, printable, printable_lines
 
 if TYPE_CHECKING:
     from vmselect.convergence import ConvergenceStudy
 
-FORMAT = 1
-MACHINE_FIELDS = (
-    "instance_type", "provider", "batch_size", "title", "basis", "repetitions", "probe_seconds", "iterations",
-)  # fmt: skip
-COSTS = ("study_seconds", "study_usd", "probe_seconds", "probe_usd", "exhaustive_seconds", "exhaustive_usd", "fraction")
 HORIZON = 1_000_000
 """Number of epochs up to which crossovers are searched, more than any training takes."""
 MAX_COMPUTED = 200_000
@@ -428,91 +421,18 @@ class Ranking:
         whole = (frame["epochs"] % 1 == 0).all()
         return frame.astype({"epochs": int}) if whole else frame
 
-    def payload(
-        self, *, rows: bool = True, which: Sequence[int] | None = None, top: int | None = None
-    ) -> dict[str, Any]:
-        """The ranking as plain values for JSON, with all data to rank again; see docs/reference/ranking.md.
-
-        With ``rows=False``, rows and candidates excluded by the settings are omitted. ``which`` are the indices of the
-        candidates to include, by default all. With ``top``, only the first ``top`` rows and excluded candidates are
-        included, with their machines, and ``omitted`` counts the others.
-        """
-        findings: dict[Finding, int] = {}
-
-        def number(found: tuple[Finding, ...]) -> list[int]:
-            return [findings.setdefault(finding, len(findings)) for finding in found]
-
-        candidates, power = self.candidates, self.candidates.power
-        factors = candidates.kg_per_kwh(self.settings.emissions or DEFAULT)
-        whole = number(self.findings)
-        listed = self.positions[0][:top]
-        shown: Sequence[int] = range(len(candidates)) if which is None else which
-        machines: Sequence[int] = range(len(candidates.machine_estimates))
-        if top is not None:
-            shown = np.unique(listed).tolist()
-            machines = np.unique(candidates.machine_estimate[shown]).tolist()
-        number_of = {machine: i for i, machine in enumerate(machines)}
-        position_of = range(len(candidates)) if top is None else {one: i for i, one in enumerate(shown)}
-        excluded = self.excluded if rows else self.always_excluded
-        plain: dict[str, Any] = {
-            "format": FORMAT,
-            "writer": f"vmselect {__version__}",
-            "verdict": self.verdict,
-            "settings": self.settings.to_dict(),
-            "machines": [
-                {name: getattr(one, name) for name in MACHINE_FIELDS}
-                | {
-                    "factors": dict(one.factors),
-                    "method": one.runtime.method,
-                    "runtime": one.runtime.coefficients(),
-                    "epochs": list(one.epochs) if one.epochs else None,
-                    "power": power.to_dict(position),
-                }
-                for position, one in ((i, candidates.machine_estimates[i]) for i in machines)
-            ],
-            "candidates": [
-                {"machine": number_of[int(candidates.machine_estimate[i])], "title": candidates.title(i)}
-                | candidates.identity(i)
-                | {
-                    "usd_per_hour": float(candidates.usd_per_hour[i]),
-                    "moving_usd": float(candidates.moving_usd[i]),
-                    "billing_increment_seconds": float(candidates.increment_seconds[i]),
-                    "billing_minimum_seconds": float(candidates.minimum_seconds[i]),
-                    "gpus": int(candidates.gpus[i]),
-                    "kg_per_kwh": None if np.isnan(factors[i]) else float(factors[i]),
-                    "findings": number(self.findings_of(i)),
-                }
-                for i in shown
-            ],
-            "shortfall": asdict(short) if (short := self.shortfall) else None,
-            "excluded": [asdict(one) for one in excluded[:top]],
-        }
-        if rows:
-            plain["expected_regret"] = self.expected_regret
-            plain["next_probe"] = asdict(self.next_probe) if self.next_probe else None
-            plain["scaling"] = {"verdict": self.scaling_verdict, "rows": plain_rows(self.scaling)}
-            plain["rows"] = [
-                vars(row)
-                | {"candidate": position_of[int(candidate)], "findings": number(row.findings)}
-                | {"factors": dict(row.factors)}
-                | {"measures": {name: value and value._asdict() for name, value in row.measures.items()}}
-                | {"limit_chances": dict(row.limit_chances)}
-                for row, candidate in zip(self.rows[:top], listed, strict=True)
-            ]
-        if top is not None:
-            plain["omitted"] = {"rows": len(self) - len(listed), "excluded": max(0, len(excluded) - top)}
-        plain["ranking_findings"] = whole
-        plain["findings"] = [asdict(finding) for finding in findings]
-        if self.studied:
-            sizes = sorted({one.batch_size for one in candidates.machine_estimates if one.batch_size})
-            cost = self.selection_cost()
-            plain["study"] = self.studied.to_dict(sizes, {name: getattr(cost, name) for name in COSTS})
-        return plain
-
     def to_json(self, *, rows: bool = True, top: int | None = None, indent: int | None = None) -> str:
-        """The result of :meth:`payload` as JSON text."""
-        plain = self.payload(rows=check_flag("rows", rows), top=maybe(check_count, "top", top))
-        return json.dumps(plain, indent=check_indent(indent), ensure_ascii=False, allow_nan=False)
+        """The ranking as JSON text, with all data to rank again; see docs/reference/ranking.md.
+
+        With ``rows=False``, rows and candidates excluded by the settings are omitted. With ``top``, only the first
+        ``top`` rows and excluded candidates are included, with their machines, and ``omitted`` counts the others.
+        """
+        # The models take time to import, and most rankings are never written as JSON.
+        from vmselect.ranking.output import ranking_inputs, ranking_output
+
+        top = maybe(check_count, "top", top)
+        output = ranking_output(self, top=top) if check_flag("rows", rows) else ranking_inputs(self)
+        return output.to_json(indent=indent)
 
     def rerank(self, **changes: Any) -> Ranking:
         """Rank the same candidates with changed arguments of :func:`vmselect.rank`, such as ``epochs=``."""

@@ -11,6 +11,7 @@ from vmselect.estimation.runtime import SUMMED
 from vmselect.grouping import distinct, identify
 from vmselect.ranking import MethodologyCost, next_probe
 from vmselect.ranking.measures import NO_LIMITS
+from vmselect.ranking.output import ranking_inputs
 from vmselect.ranking.probability import ErrorModel
 from vmselect.report.training_charts import epoch_curve_points, step_points, usage_points
 from vmselect.units import count_epochs, count_of, format_seconds, format_usd
@@ -39,7 +40,7 @@ MAX_SAMPLED = 20
 def page_data(ranking: Ranking, *, most: int = MAX_CANDIDATES) -> dict[str, Any]:
     """The ranking as values for JSON, and further data under the key ``page``. The page computes the rows itself."""
     kept = _choose_candidates(ranking, most)
-    data = ranking.payload(rows=False, which=kept)
+    data = ranking_inputs(ranking, kept).payload()
     subject, profiles = _subject(ranking), _profiles(ranking)
     stepped = [profile for profile in profiles if len(profile.timeline.steps)]
     sampled = [(one.title, one.usage) for one in profiles if one.usage is not None and one.usage.seconds]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -89,9 +90,9 @@ def test_a_probe_of_the_recommended_machine_ends_the_search() -> None:
 
 
 def test_the_json_contains_the_next_probe() -> None:
-    payload = rank().payload()
+    payload = json.loads(rank().to_json())
     assert payload["next_probe"]["probe_usd"] == pytest.approx(rank().next_probe.probe_usd)  # type: ignore[union-attr]
-    assert rank(epochs=1).payload()["next_probe"] is None
+    assert json.loads(rank(epochs=1).to_json())["next_probe"] is None
 
 
 def test_machines_with_the_same_gpu_share_its_error() -> None:

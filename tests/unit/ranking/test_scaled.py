@@ -167,7 +167,7 @@ def test_efficiency_and_where_more_gpus_stop_paying_off() -> None:
 
 def test_the_number_of_gpus_is_in_the_text_the_json_and_the_notebook() -> None:
     ranking = rank([profile(), two_gpus()], gpus=[1, 2, 4, 8])
-    payload = ranking.payload()
+    payload = json.loads(ranking.to_json())
     scaling = payload["scaling"]
     assert scaling["verdict"] == ranking.scaling_verdict
     assert scaling["verdict"] in str(ranking)
@@ -180,7 +180,7 @@ def test_the_number_of_gpus_is_in_the_text_the_json_and_the_notebook() -> None:
     assert "Number of GPUs" in html
     assert "g4dn.metal" in html
     alone = rank([profile()])
-    assert alone.payload()["scaling"]["verdict"] == ""
+    assert json.loads(alone.to_json())["scaling"]["verdict"] == ""
     assert "Number of GPUs" not in alone._repr_html_()
 
 
@@ -231,7 +231,7 @@ def test_the_next_probe_may_be_of_several_gpus() -> None:
     assert (probe.gpus, probe.batch_size, probe.nodes) == (row.gpu_count, row.batch_size, 1)
     assert f"with {probe.gpus} GPUs at batch size {probe.batch_size}" in str(probe)
     assert probe.probe_usd == pytest.approx(row.usd_per_hour * probe_seconds(ranking) / 3600)
-    assert ranking.payload()["next_probe"]["gpus"] == probe.gpus
+    assert json.loads(ranking.to_json())["next_probe"]["gpus"] == probe.gpus
 
 
 def test_the_next_probe_may_be_of_several_nodes() -> None:

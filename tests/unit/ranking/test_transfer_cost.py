@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable
 from typing import Any
@@ -82,7 +83,7 @@ def test_half_widths_of_both_ways_add_as_squares() -> None:
 def test_data_that_leave_a_store_cost_money(usd_per_gb: float | None, records: Any, usd: float) -> None:
     ranking = rank(PROFILES[:1], transfer=vs.Transfer(data_gb=10, records=records, usd_per_gb=usd_per_gb))
     assert ranking.best.cost_usd == pytest.approx((1000 + 100) / 3600 * 3.6 + usd)
-    assert ranking.payload()["candidates"][0]["moving_usd"] == pytest.approx(usd)
+    assert json.loads(ranking.to_json())["candidates"][0]["moving_usd"] == pytest.approx(usd)
 
 
 def test_a_machine_without_a_record_is_excluded() -> None:

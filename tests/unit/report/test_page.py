@@ -68,7 +68,7 @@ def test_names_are_text_everywhere(page: str) -> None:
 
 def test_the_page_of_a_ranking_holds_its_data(pages: dict[str, str], ranking: vs.Ranking) -> None:
     data = json.loads(blocks(pages["ranking"])["data"])
-    expected = json.loads(json.dumps(ranking.payload(rows=False)))
+    expected = json.loads(ranking.to_json(rows=False))
     assert {name: data[name] for name in expected} == expected
     assert data["page"]["subject"][0] == HOSTILE
     facts = dict(data["page"]["facts"])

@@ -1,0 +1,82 @@
+"""Base of the pydantic models that are the JSON output of vmselect, and what several of them share.
+
+A result is printed as its model, and the JSON Schemas are generated from the same models, so that output
+and schema cannot differ. The models of a result are next to it (``ranking/output.py``), those of the rows
+that a command prints in the module of the command.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Iterable
+from dataclasses import asdict, fields
+from typing import Annotated, Any, Literal, get_type_hints
+
+from pydantic import BaseModel, ConfigDict, WithJsonSchema, create_model
+
+from vmselect._checks import check_indent
+from vmselect.findings import Finding
+
+Numbers = dict[str, float]
+# A float field would print 50 epochs as 50.0.
+Number = Annotated[int | float, WithJsonSchema({"type": "number"})]
+"""A number that is printed as it is: whole or not."""
+
+
+class Output(BaseModel):
+    """A JSON object that is printed. Fields that the model does not define are errors."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    def payload(self) -> dict[str, Any]:
+        """The fields that were set, as plain values."""
+        return self.model_dump(exclude_unset=True)
+
+    def to_json(self, *, indent: int | None = None) -> str:
+        """The fields that were set, as JSON text. NaN and infinity are errors, because JSON lacks them."""
+        return json.dumps(self.payload(), indent=check_indent(indent), ensure_ascii=False, allow_nan=False)
+
+
+class OpenOutput(Output):
+    """A JSON object that may have further fields, such as one per factor."""
+
+    model_config = ConfigDict(extra="allow")
+
+
+class FindingOutput(Output):
+    """A warning or information, with a remedy. Diagnoses also have ``evidence`` and ``bound`` (largest speed-up)."""
+
+    code: str
+    message: str
+    remedy: str
+    severity: Literal["warning", "info"]
+    evidence: Numbers | None = None
+    bound: str | None = None
+
+
+class Spread(Output):
+    """A value with the bounds of its interval."""
+
+    value: float
+    low: float
+    high: float
+
+
+def describe_findings(findings: Iterable[Finding]) -> list[FindingOutput]:
+    """``findings`` for output."""
+    return [FindingOutput(**asdict(finding)) for finding in findings]
+
+
+def derive_model(source: type, name: str = "", /, **changes: Any) -> type[Output]:
+    """A model with the fields of the dataclass ``source``, all of them required, with the types in ``changes``."""
+    hints = get_type_hints(source)
+    kinds = {field.name: hints[field.name] for field in fields(source)} | changes
+    text = (inspect.getdoc(source) or "").partition("\n")[0]
+    return make_model(name or source.__name__, text, **kinds)
+
+
+def make_model(name: str, text: str, /, **kinds: Any) -> type[Output]:
+    """A model with the required fields ``kinds``, which maps names to types."""
+    required: dict[str, Any] = {field: (kind, ...) for field, kind in kinds.items()}
+    return create_model(name, __base__=Output, __doc__=text, **required)
