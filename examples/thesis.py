@@ -22,7 +22,7 @@ import pandas as pd
 from scipy.optimize import lsq_linear
 
 import vmselect as vs
-from vmselect.ranking.accuracy import kendall_tau
+from vmselect.scoring.score import kendall_tau
 
 DATA = Path(__file__).parents[1] / "tests" / "data" / "malta"
 PRICES = vs.Catalog.embedded(date="2021-02-28")

@@ -69,8 +69,8 @@ if TYPE_CHECKING:
     from vmselect.records import load_profiles as load_profiles
     from vmselect.records import load_records as load_records
     from vmselect.records.queries import history as history
-    from vmselect.scoring import Score as Score
-    from vmselect.scoring import score as score
+    from vmselect.scoring.score import Score as Score
+    from vmselect.scoring.score import score as score
     from vmselect.sweeps import Plan as Plan
     from vmselect.sweeps import skypilot_estimator as skypilot_estimator
     from vmselect.sweeps import sweep as sweep
@@ -95,7 +95,7 @@ _HOMES = {
     "vmselect.ranking": ("Bill", "Ranking", "Transfer", "rank", "rank_inference", "select",),
     "vmselect.records": ("Forecast", "InferenceRecord", "Profile", "TransferRecord", "load_profiles", "load_records",),
     "vmselect.records.queries": ("history",),
-    "vmselect.scoring": ("Score", "score",),
+    "vmselect.scoring.score": ("Score", "score",),
     "vmselect.sweeps": ("Plan", "skypilot_estimator", "sweep",),
 }  # fmt: skip
 _names, __getattr__ = load_on_use(__name__, _HOMES)

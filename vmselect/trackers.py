@@ -24,7 +24,7 @@ from vmselect.errors import ArgumentError
 from vmselect.estimation import RuntimeEstimate, estimate
 from vmselect.probe.keras_callbacks import PlainCallback
 from vmselect.ranking import Ranking
-from vmselect.scoring import Score
+from vmselect.scoring.score import Score
 from vmselect.units import hours, printable
 
 if TYPE_CHECKING:

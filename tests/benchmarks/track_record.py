@@ -18,8 +18,8 @@ from typing import NamedTuple
 from tests.support.forecasts import make_pair
 from vmselect.intervals import Interval
 from vmselect.records import Forecast, OutcomeRecord
-from vmselect.scoring.arithmetic import normal_quantile
 from vmselect.scoring.recalibration import Recalibration
+from vmselect.scoring.score import normal_quantile
 
 CONFIDENCE = 0.9
 COUNTS = (5, 10, 20, 30, 60)

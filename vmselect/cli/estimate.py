@@ -17,7 +17,6 @@ from vmselect.cli.options import (
     KeepOption,
     MethodOption,
     ProfilesArgument,
-    RecalibrateOption,
     StepsPerEpochOption,
     ValidationExamplesOption,
     ValidationFreqOption,
@@ -81,13 +80,13 @@ def estimate(
     validation_from: ValidationFromOption = None,
     steps_per_epoch: StepsPerEpochOption = None,
     boot_seconds: BootOption = 0.0,
-    history: Annotated[
+    recalibrate: Annotated[
         list[str] | None,
         typer.Option(
-            help="Folder or URL of earlier forecasts and their outcomes, to correct the estimates; may be repeated."
+            metavar="FOLDER",
+            help="Correct times and intervals by the forecasts and outcomes in this folder or URL; may be repeated.",
         ),
     ] = None,
-    recalibrate: RecalibrateOption = True,
 ) -> None:
     """Estimate from profiles how long a training takes on each machine, in seconds.
 
@@ -122,7 +121,7 @@ def estimate(
     if gpu is not None:
         raise ArgumentError("--gpu selects GPU types for --memory. Add --memory, or remove --gpu.")
     found = estimate_trainings(
-        profiles, epochs=epochs, phase=phase, keep=keep, history=history, recalibrate=recalibrate, method=method,
+        profiles, epochs=epochs, phase=phase, keep=keep, recalibrate=recalibrate, method=method,
         confidence=confidence, batch_size=batch_size, examples=examples, validation_examples=validation_examples,
         steps_per_epoch=steps_per_epoch, boot_seconds=boot_seconds, validation_freq=validation_freq,
         validation_from=validation_from,
@@ -154,8 +153,7 @@ def estimate_trainings(
     epochs: str | None = None,
     phase: list[str] | None = None,
     keep: str | None = None,
-    history: list[str] | None = None,
-    recalibrate: bool = True,
+    recalibrate: list[str] | None = None,
     validation_freq: int | None = None,
     validation_from: int | None = None,
     **options: Any,
@@ -172,7 +170,7 @@ def estimate_trainings(
     counts = read_numbers(epochs, option="--epochs") if epochs is not None else None
     if phase and counts:
         raise ArgumentError("--phase already contains the number of epochs. Remove --epochs.")
-    learned = {"history": load_records(history) if history else (), "recalibrate": recalibrate}
+    outcomes = load_records(recalibrate) if recalibrate else []
     result = Estimates()
     files = [one for _, one in walk_records(paths, kind="training")]
     readable = [one for one in files if isinstance(one, Profile)]
@@ -186,7 +184,9 @@ def estimate_trainings(
                     )
                 found = [*_each_fit(same, counts, options)]
             else:
-                estimates = _one_training(same, counts, phase, options | learned)
+                estimates = _one_training(same, counts, phase, options)
+                if outcomes:
+                    estimates = [one.recalibrated(outcomes) for one in estimates]
                 result.kept += [path for one in estimates if keep is not None for path in one.keep(keep)]
                 found = [_describe(same, one, options) for one in estimates]
         except VmselectError as error:

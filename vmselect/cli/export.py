@@ -57,7 +57,7 @@ def export(
     from vmselect.estimation import estimate
     from vmselect.grouping import group_repetitions
     from vmselect.records import load_profiles, load_records
-    from vmselect.scoring import score
+    from vmselect.scoring.score import score
     from vmselect.trackers import FOLDERS, export
 
     target = folder or Path(FOLDERS[to])

@@ -27,7 +27,7 @@ from vmselect.records.record import Factor
 from vmselect.records.registry import KINDS
 from vmselect.records.registry import REQUIRED as REQUIRED_IN_FILES
 from vmselect.records.training import METHOD_TIMES, Outcome
-from vmselect.scoring.matching import Unscored
+from vmselect.scoring.forecast import Unscored
 from vmselect.sweeps.run import Cleaned
 
 Severity = Literal["warning", "info"]

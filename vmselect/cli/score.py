@@ -50,7 +50,7 @@ def score(
       vmselect score records/ --html score.html --format json
     """
     from vmselect.records import load_records
-    from vmselect.scoring import score as compare
+    from vmselect.scoring.score import score as compare
 
     with working("Reading forecasts and outcomes"):
         found = compare(load_records(folders))

@@ -11,14 +11,12 @@ from typing import Any, TypeAlias
 from vmselect._checks import (
     check_choice,
     check_count,
-    check_flag,
     check_seconds,
     check_share,
     is_number,
     list_items,
     show,
 )
-from vmselect._hooks import hook
 from vmselect.errors import ArgumentError, EstimateError
 from vmselect.estimation.batch_sizes import fit_other_batch_size, group_by_batch_size
 from vmselect.estimation.first_runs import describe_cold_run, is_cold, predict_first_run
@@ -28,7 +26,7 @@ from vmselect.estimation.robust import fit_robust
 from vmselect.estimation.runtime import TERMS, RuntimeEstimate, RuntimeModel
 from vmselect.estimation.workload import Workload
 from vmselect.grouping import check_repetitions, read_records
-from vmselect.records import Profile, Record
+from vmselect.records import Profile
 from vmselect.records.forecast import Basis
 
 Profiles: TypeAlias = Profile | Iterable[Profile]
@@ -118,8 +116,6 @@ def estimate(
     steps_per_epoch: float | None = None,
     phases: Sequence[Phase] | None = None,
     boot_seconds: float = 0.0,
-    history: Iterable[Record] = (),
-    recalibrate: bool = True,
 ) -> RuntimeEstimate:
     """Estimate the time of a training of ``epochs`` epochs in seconds, with an interval and split into terms.
 
@@ -128,7 +124,6 @@ def estimate(
     ``validation_examples`` and ``steps_per_epoch``, or a ``workload``, replace values of the profile. ``phases``
     describes a training that changes during the run: a list of (epochs, profile of the phase) or (epochs, factor that
     multiplies the epoch time of ``profile``). ``boot_seconds`` is the boot time of the machine, which is added.
-    Forecasts and their outcomes in ``history`` recalibrate the time and its interval, unless ``recalibrate`` is False.
 
     >>> import vmselect as vs
     >>> profile = vs.Profile.from_times(instance_type="p3.2xlarge", batch_size=256, steps_per_epoch=159,
@@ -139,7 +134,6 @@ def estimate(
     >>> round(vs.estimate(profile, epochs=13, method="malta-iteration").seconds, 2)
     272.59
     """
-    records = [history] if isinstance(history, (Record, str, bytes)) else list_items(history)
     if epochs is None and phases is None:
         raise ArgumentError("The number of epochs is missing. Pass epochs=, or phases=.")
     measured = read_records(profile, Profile)
@@ -162,15 +156,8 @@ def estimate(
         },
     ).given  # fmt: skip
     source = Source(records=tuple(measured), given=given, basis=find_basis(measured, model, given.get("batch_size")))
-
-    def learn(found: RuntimeEstimate) -> RuntimeEstimate:
-        if not check_flag("recalibrate", recalibrate) or not records:
-            return found
-        corrected: RuntimeEstimate = hook("recalibrate_estimate")(found, records)
-        return corrected
-
     if phases is None:
-        return learn(replace(model.at(epochs), source=source))  # type: ignore[arg-type]
+        return replace(model.at(epochs), source=source)  # type: ignore[arg-type]
 
     def fit_phase(one: Profile) -> RuntimeModel:
         machines = {found.instance_type for found in (*measured, one)} - {None}
@@ -189,7 +176,7 @@ def estimate(
         data = replace(given, steps_per_epoch=None, batch_size=None, partial_batch=None)
         return fit_runtime(one, workload=data, method=method, confidence=confidence)
 
-    return learn(replace(_estimate_phases(model, phases, fit_phase=fit_phase, epochs=epochs), source=source))
+    return replace(_estimate_phases(model, phases, fit_phase=fit_phase, epochs=epochs), source=source)
 
 
 def find_basis(profiles: Sequence[Profile], model: RuntimeModel, batch_size: int | None) -> Basis:

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vmselect._checks import check_count
+from vmselect._hooks import hook
 from vmselect._stores import Place
 from vmselect.errors import EstimateError
 from vmselect.estimation.autotune_wait import price_waits
@@ -21,7 +22,7 @@ from vmselect.estimation.forecasts import Source, find_gpu, make_forecast, save_
 from vmselect.estimation.statistics import Level
 from vmselect.findings import Finding, findings_html, table_html
 from vmselect.intervals import Interval
-from vmselect.records import Forecast
+from vmselect.records import Forecast, Record
 from vmselect.units import format_seconds, printable
 
 TERMS = (
@@ -235,22 +236,44 @@ class RuntimeEstimate:
 
     def forecast(self) -> Forecast:
         """The estimate as a forecast record."""
-        if self.source is None:
-            raise EstimateError(
-                f"{self.title}: the estimate does not contain the profiles it was made from, so no forecast can be "
-                "made. Make the estimate with vmselect.estimate."
-            )
+        source = self.require_source()
         return make_forecast(
-            self.source,
-            self.source.identity,
+            source,
+            source.identity,
             self.interval,
             epochs=float(self.epochs),
             method=self.method,
             confidence=self.confidence,
-            gpu=find_gpu(self.source.records),
-            region=self.source.records[0].region,
+            gpu=find_gpu(source.records),
+            region=source.records[0].region,
             findings=self.findings,
         )
+
+    def require_source(self) -> Source:
+        """The inputs of the estimate. Raises EstimateError if it was not made by :func:`vmselect.estimate`."""
+        if self.source is None:
+            raise EstimateError(
+                f"{self.title}: the estimate does not contain the profiles it was made from. Make it with "
+                "vmselect.estimate."
+            )
+        return self.source
+
+    def recalibrated(self, records: Record | Iterable[Record]) -> RuntimeEstimate:
+        """The estimate corrected by the outcomes of earlier forecasts among ``records``.
+
+        Only forecasts by the same method count. See :mod:`vmselect.scoring.recalibration` for the rules.
+
+        >>> import vmselect as vs
+        >>> profile = vs.Profile.from_times(instance_type="a", batch_size=8, first_epoch_seconds=9,
+        ...                                 later_epoch_seconds=[9, 9])
+        >>> estimate = vs.estimate(profile, epochs=10)
+        >>> outcome = (forecast := estimate.forecast()).outcome(seconds=200)
+        >>> corrected = estimate.recalibrated([forecast, outcome])
+        >>> corrected.high > estimate.high
+        True
+        """
+        corrected: RuntimeEstimate = hook("recalibrate_estimate")(self, records)
+        return corrected
 
     def keep(self, folder: str | os.PathLike[str]) -> list[Place]:
         """Save the estimate as a forecast in ``folder``, to be compared later with the real training.

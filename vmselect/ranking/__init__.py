@@ -1,6 +1,5 @@
 """Rankings: machine estimates joined with prices, ordered by cost, time or both, under a deadline and a budget."""
 
-from vmselect.ranking.accuracy import Accuracy as Accuracy
 from vmselect.ranking.bill import Bill as Bill
 from vmselect.ranking.bill import BillPart as BillPart
 from vmselect.ranking.estimates import MachineEstimate as MachineEstimate

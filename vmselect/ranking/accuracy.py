@@ -1,141 +1,94 @@
-"""Accuracy of a ranking: its estimates compared with the real times of trainings that were measured to their end."""
+"""Forecast records of a ranking, and its estimates compared with real trainings that were measured to their end."""
 
 from __future__ import annotations
 
-import json
 import math
-import statistics
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 
-from vmselect._checks import check_indent
-from vmselect._hooks import hook
+from vmselect._checks import check_count
 from vmselect.errors import ArgumentError, RankingError
+from vmselect.estimation.forecasts import Source, find_gpu, make_forecast
 from vmselect.grouping import Identity, group_repetitions, read_records
 from vmselect.intervals import Interval
-from vmselect.ranking.estimates import name_factors
+from vmselect.ranking.estimates import MachineEstimate, name_factors
 from vmselect.ranking.measures import MEASURES
-from vmselect.ranking.rows import Excluded, only_finite
-from vmselect.records import Profile
-from vmselect.scoring.arithmetic import error_percent, kendall_tau, list_run_seconds
-from vmselect.scoring.arithmetic import regret as measure_regret
-from vmselect.units import count_of, format_seconds, printable, printable_lines
+from vmselect.records import Forecast, Profile
+from vmselect.records.forecast import Bounds
+from vmselect.records.record import new_id
+from vmselect.scoring.forecast import Unscored, error_percent, list_run_seconds
+from vmselect.scoring.score import MEASURED, Accuracy, AccuracyRow, kendall_tau
+from vmselect.scoring.score import regret as measure_regret
 
 if TYPE_CHECKING:
     from vmselect.ranking.result import Ranking
 
-MEASURED = ("time", "cost")
+NUMBERED = ("batch_size", "nodes", "workers")
+"""Factors of a machine estimate that a forecast stores in fields of their own."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class AccuracyRow:
-    """Real and estimated time and cost of a training, in seconds and USD. ``real_seconds`` is the mean of ``runs``."""
+@dataclass(frozen=True)
+class Inputs:
+    """Inputs of a ranking besides its profiles: workload fields that the user gave, and IDs of history records."""
 
-    title: str
-    instance_type: str
-    batch_size: int | None
-    epochs: float
-    runs: int
-    real_seconds: float
-    seconds: float
-    seconds_low: float
-    seconds_high: float
-    error_percent: float
-    """(estimate - real) / real, in percent."""
-    inside: bool
-    """Whether the real time is inside the interval of the estimate."""
-    real_cost_usd: float
-    cost_usd: float
+    given: Mapping[str, Any] = field(default_factory=dict)
+    history: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class Accuracy:
-    """Estimates of a ranking compared with real times; made by :meth:`Ranking.against`.
-
-    ``kendall_tau`` and ``regret`` map ``time`` and ``cost`` to a number, or to None if fewer than two machines can be
-    compared. The regret is the relative difference between the real time (or cost) of the candidate with the lowest
-    estimate and the lowest real time (or cost). ``excluded`` lists trainings that the ranking does not estimate.
-    """
-
-    rows: tuple[AccuracyRow, ...]
-    kendall_tau: Mapping[str, float | None]
-    regret: Mapping[str, float | None]
-    excluded: tuple[Excluded, ...]
-    confidence: float
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def __iter__(self) -> Iterator[AccuracyRow]:
-        return iter(self.rows)
-
-    @property
-    def mean_error_percent(self) -> float:
-        """Mean of the absolute errors, in percent of the real time."""
-        return statistics.fmean(abs(row.error_percent) for row in self.rows)
-
-    @property
-    def coverage(self) -> float:
-        """Share of the real times that are inside the interval of their estimate."""
-        return statistics.fmean(row.inside for row in self.rows)
-
-    @property
-    def verdict(self) -> str:
-        """Sentence with the mean error, the coverage of the intervals, Kendall's tau and the regret."""
-        inside = f"{sum(row.inside for row in self.rows)} of {len(self)} inside the {self.confidence:.0%} interval"
-        parts = [f"mean error {self.mean_error_percent:.3g} % of the real time", inside]
-        for name in MEASURED:
-            if (tau := self.kendall_tau[name]) is not None:
-                parts.append(f"by {name}: Kendall's tau {tau:.2f}, regret {100 * (self.regret[name] or 0.0):.3g} %")
-        return "; ".join(parts) + "."
-
-    def __str__(self) -> str:
-        lines = [
-            printable(
-                f"{row.title}: real {format_seconds(row.real_seconds)}, estimate {format_seconds(row.seconds)} "
-                f"({format_seconds(row.seconds_low)} to {format_seconds(row.seconds_high)}), {row.error_percent:+.1f} %"
-            )
-            for row in self.rows
-        ]
-        return printable_lines("\n".join([*lines, self.verdict]))
-
-    def __repr__(self) -> str:
-        return f"<Accuracy of {count_of(len(self), 'training')}: {self.verdict}>"
-
-    def to_frame(self) -> pd.DataFrame:
-        """A DataFrame with a row per training."""
-        return pd.DataFrame([asdict(row) for row in self.rows])
-
-    def payload(self) -> dict[str, Any]:
-        """All results as a dictionary of plain values for JSON."""
-        return {
-            "rows": [only_finite(asdict(row)) for row in self.rows],
-            "mean_error_percent": self.mean_error_percent,
-            "coverage": self.coverage,
-            "confidence": self.confidence,
-            "kendall_tau": dict(self.kendall_tau),
-            "regret": dict(self.regret),
-            "excluded": [asdict(one) for one in self.excluded],
-            "verdict": self.verdict,
-        }
-
-    def to_json(self, *, indent: int | None = None) -> str:
-        """The result of :meth:`payload` as JSON text."""
-        return json.dumps(self.payload(), indent=check_indent(indent), ensure_ascii=False, allow_nan=False)
-
-    def chart(self, kind: str = "real-estimate", **options: Any) -> Any:
-        """An Altair chart with a pair of bars (real, estimate) per training."""
-        return hook("accuracy_chart")(self, kind, **options)
+def make_forecasts(ranking: Ranking, top: int) -> list[Forecast]:
+    """Return at most ``top`` forecasts, for the best offers. Each machine and batch size has one forecast."""
+    top = check_count("top", top)
+    column, together = ranking.deciding_column, new_id()
+    forecasts: dict[int, Forecast] = {}
+    for candidate in ranking.assessment.order[column]:
+        position = int(ranking.candidates.machine_estimate[candidate])
+        if position not in forecasts:
+            forecasts[position] = _make_forecast(ranking, int(candidate), column, together)
+        if len(forecasts) == top:
+            break
+    return list(forecasts.values())
 
 
-def compare_with_real(ranking: Ranking, watched: Any) -> Accuracy:
+def _make_forecast(ranking: Ranking, candidate: int, column: int, together: str) -> Forecast:
+    row, machine = ranking.row(candidate, column), ranking.candidates.of(candidate)
+    # A predicted machine has no records of its own: the forecast used those of the probed machines.
+    records = machine.records or tuple(
+        record
+        for other in ranking.candidates.machine_estimates
+        for record in other.records
+        if other.batch_size == machine.batch_size
+    )
+    given = dict(ranking.inputs.given) | ({"batch_size": machine.batch_size} if machine.basis != "measured" else {})
+    predicted = machine.basis == "predicted"
+    history = ranking.inputs.history if predicted else ()
+    source = Source(records=records, given=given, basis=machine.basis, history=history)
+    seconds = Interval(row.seconds, row.seconds_low, row.seconds_high)
+    if machine.adjustment:
+        source = replace(source, own=machine.adjustment.undo(seconds))
+    gpu = row.gpu_model or (None if predicted else find_gpu(records))
+    return make_forecast(
+        source, name_training(machine, row.provider), seconds,
+        epochs=float(row.epochs), method=row.method, confidence=ranking.settings.confidence, region=row.region,
+        cost_usd=Bounds(value=row.cost_usd, low=row.cost_low, high=row.cost_high), usd_per_hour=row.usd_per_hour,
+        market=row.market, price_date=row.price_date, gpu=gpu, ranking=together, rank=row.rank,
+        chance=min(1.0, max(0.0, row.chance)), findings=row.findings,
+    )  # fmt: skip
+
+
+def name_training(machine: MachineEstimate, provider: str | None) -> Identity:
+    """Instance type, provider, batch size, workers, nodes and factors of the training that ``machine`` estimates."""
+    varied = sorted((item for item in machine.factors.items() if item[0] not in NUMBERED), key=lambda item: item[0])
+    workers = max(machine.nodes, int(machine.factors.get("workers", 1)))
+    return Identity(machine.instance_type, provider, machine.batch_size, workers, machine.nodes, tuple(varied))
+
+
+def compare_with_real(ranking: Ranking, watched: Profile | Iterable[Profile]) -> Accuracy:
     """Compare the estimates of ``ranking`` with ``watched`` trainings; see :meth:`Ranking.against`."""
     profiles = read_records(watched, Profile, error=RankingError)
-    used = {record.id for one in ranking.candidates.machine_estimates for record in one.records}
+    used = {record.id for machine in ranking.candidates.machine_estimates for record in machine.records}
     for profile in profiles:
         if profile.total_seconds is None:
             raise ArgumentError(
@@ -148,27 +101,32 @@ def compare_with_real(ranking: Ranking, watched: Any) -> Accuracy:
                 "Rank the other profiles only."
             )
     rows: list[AccuracyRow] = []
-    excluded: list[Excluded] = []
+    excluded: list[Unscored] = []
     for identity, group in group_repetitions(profiles).items():
-        counts = list(dict.fromkeys(profile.epochs_trained for profile in group))
-        for count in counts:
-            same = [profile for profile in group if profile.epochs_trained == count]
-            found = _make_row(ranking, identity, same, count)
-            (excluded if isinstance(found, Excluded) else rows).append(found)  # type: ignore[arg-type]
+        for epochs in dict.fromkeys(profile.epochs_trained for profile in group):
+            same = [profile for profile in group if profile.epochs_trained == epochs]
+            row = _make_row(ranking, identity, same, epochs)
+            if isinstance(row, Unscored):
+                excluded.append(row)
+            else:
+                rows.append(row)
     if not rows:
-        why = "; ".join(map(str, excluded[:3]))
-        raise RankingError(f"The ranking estimates none of these trainings: {why}. Rank profiles of the same machines.")
+        reasons = "; ".join(map(str, excluded[:3]))
+        raise RankingError(
+            f"The ranking estimates none of these trainings: {reasons}. Rank profiles of the same machines."
+        )
     rows.sort(key=lambda row: (row.epochs, row.seconds, row.title))
+    # Without a study, the order of machines is only meaningful among trainings of as many epochs.
     comparable = bool(ranking.studied) or len({(row.batch_size, row.epochs) for row in rows}) == len(
         {row.batch_size for row in rows}
     )
     pairs = {"time": [(row.seconds, row.real_seconds) for row in rows]}
     pairs["cost"] = [(row.cost_usd, row.real_cost_usd) for row in rows]
-    known = comparable and len(rows) > 1
+    ordered = comparable and len(rows) > 1
     return Accuracy(
         rows=tuple(rows),
-        kendall_tau={name: kendall_tau(pairs[name]) if known else None for name in MEASURED},
-        regret={name: measure_regret(pairs[name]) if known else None for name in MEASURED},
+        kendall_tau={name: kendall_tau(pairs[name]) if ordered else None for name in MEASURED},
+        regret={name: measure_regret(pairs[name]) if ordered else None for name in MEASURED},
         excluded=tuple(excluded),
         confidence=ranking.settings.confidence,
     )
@@ -176,35 +134,38 @@ def compare_with_real(ranking: Ranking, watched: Any) -> Accuracy:
 
 def _make_row(
     ranking: Ranking, identity: Identity, group: Sequence[Profile], epochs: int | None
-) -> AccuracyRow | Excluded:
+) -> AccuracyRow | Unscored:
     candidates, title = ranking.candidates, group[0].title
     factors = name_factors(identity)
-    wanted = [
+    machines = {
         position
-        for position, one in enumerate(candidates.machine_estimates)
-        if one.instance_type == identity.instance_type
-        and one.factors == factors
-        and (one.provider is None or identity.provider is None or one.provider == identity.provider)
-    ]
-    priced = [int(i) for i in ranking.assessment.order[ranking.deciding_column]]
-    priced += [int(i) for i in ranking._in_market if int(i) not in set(priced)]
-    which = next((i for i in priced if int(candidates.machine_estimate[i]) in wanted), None)
-    if which is None:
-        return Excluded(title, "no_estimate", "the ranking has no candidate with this machine and these factors")
-    machine = int(candidates.machine_estimate[which])
+        for position, machine in enumerate(candidates.machine_estimates)
+        if machine.instance_type == identity.instance_type
+        and machine.factors == factors
+        and (machine.provider is None or identity.provider is None or machine.provider == identity.provider)
+    }
+    # The best-ranked offer of the machine states its price; an offer that misses a limit is better than none.
+    ranked = [int(candidate) for candidate in ranking.assessment.order[ranking.deciding_column]]
+    others = [int(candidate) for candidate in ranking._in_market if int(candidate) not in set(ranked)]
+    offers = [candidate for candidate in ranked + others if int(candidates.machine_estimate[candidate]) in machines]
+    if not offers:
+        return Unscored(title, "no_estimate", "the ranking has no candidate with this machine and these factors")
+    candidate = offers[0]
+    position = int(candidates.machine_estimate[candidate])
     if ranking.studied:
-        estimate = ranking.assessment.work.map(lambda part: float(part[machine, 0]))
-        count = float(ranking.assessment.epochs[machine, 0])
+        estimate = ranking.assessment.work.map(lambda part: float(part[position, 0]))
+        count = float(ranking.assessment.epochs[position, 0])
     else:
         count = float(epochs or ranking.settings.decide_at or 0)
-        runtime = candidates.machine_estimates[machine].runtime
+        runtime = candidates.machine_estimates[position].runtime
         estimate = Interval(runtime.seconds(count), *runtime.interval(count))
     totals = list_run_seconds(group)
     real = math.fsum(totals) / len(totals)
 
     def cost(seconds: float) -> float:
         every = np.full((len(candidates), 1), seconds)
-        return float(MEASURES["cost"].of(candidates, ranking.settings, Interval.exact(every)).value[which, 0])
+        costs = MEASURES["cost"].of(candidates, ranking.settings, Interval.exact(every))
+        return float(costs.value[candidate, 0])
 
     return AccuracyRow(
         title=title, instance_type=identity.instance_type or "", batch_size=identity.batch_size,

@@ -27,10 +27,10 @@ from vmselect.estimation import RuntimeModel, Workload, fit_runtime
 from vmselect.estimation.programs import epochs_of
 from vmselect.grouping import check_comparable, list_values, read_records
 from vmselect.prediction.machines import MachineTypes
+from vmselect.ranking.accuracy import Inputs
 from vmselect.ranking.candidates import add_services, join_offers
 from vmselect.ranking.estimates import Measured, Studied
 from vmselect.ranking.estimates import recalibrate as apply_recalibration
-from vmselect.ranking.forecasts import Inputs
 from vmselect.ranking.gpu_memory import check_gpu_memory
 from vmselect.ranking.measures import ALL, Objective, Settings, read_batch_sizes, read_catalog
 from vmselect.ranking.next_probe import choose_enough_regret

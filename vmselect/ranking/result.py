@@ -26,17 +26,17 @@ from vmselect.estimation.runtime import EARLY_STOPPING
 from vmselect.findings import Finding
 from vmselect.intervals import Interval
 from vmselect.ranking import limits, selection_cost, text
-from vmselect.ranking.accuracy import Accuracy, compare_with_real
+from vmselect.ranking.accuracy import Inputs, compare_with_real, make_forecasts
 from vmselect.ranking.candidates import OFFER_FIELDS, Candidates, candidate_findings, exclude_unsold
 from vmselect.ranking.decision import FEASIBLE, FIRST_LIMIT, OTHER_MARKET, UNKNOWN, Assessment, assess, measure
 from vmselect.ranking.energy import energy_findings, explain_unknown
 from vmselect.ranking.estimates import Studied
-from vmselect.ranking.forecasts import Inputs, make_forecasts
 from vmselect.ranking.measures import LIMITED, MEASURES, Settings, read_measure
 from vmselect.ranking.next_probe import NextProbe, find_next_probe
 from vmselect.ranking.rows import Excluded, Floats, Ints, Lazy, Row
 from vmselect.ranking.scaled import describe_scaling, scaling_table
 from vmselect.records import Profile
+from vmselect.scoring.score import Accuracy
 from vmselect.units import count_of, printable, printable_lines
 
 if TYPE_CHECKING:

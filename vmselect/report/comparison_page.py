@@ -20,7 +20,7 @@ from vmselect.report.comparison_charts import Plot, comparison_plots, effects_pl
 from vmselect.report.notebook import comparison_html, effects_html, score_html, scores_html
 from vmselect.report.page import assemble
 from vmselect.report.score_charts import reliability_plot
-from vmselect.scoring import Score
+from vmselect.scoring.score import Score
 
 SCRIPTS = ("numbers", "elements", "axes", "comparison_charts", "tools", "comparison_app")
 Part = Comparison | Effects | Scores | Score

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from vmselect.comparison import Comparison, Effects, Scaling, Scores
     from vmselect.findings import Finding
     from vmselect.ranking import Ranking, Row
-    from vmselect.scoring import Score
+    from vmselect.scoring.score import Score
 
 MAX_CANDIDATES, MAX_TABLE_ROWS = 15, 60
 GROUPINGS = {"family": "machine family", "gpu": "GPU"}

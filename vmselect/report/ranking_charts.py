@@ -38,7 +38,8 @@ from vmselect.units import SECONDS_PER_HOUR, count_epochs, hours
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from vmselect.ranking import Accuracy, Ranking, Row, ServingRanking
+    from vmselect.ranking import Ranking, Row, ServingRanking
+    from vmselect.scoring.score import Accuracy
 
 MAX_POINTS = 400
 MAX_LABELS = 12

@@ -12,7 +12,7 @@ from vmselect.report.chart_style import ACCENT, PLAIN, altair, color_by, draw, t
 
 if TYPE_CHECKING:
     from vmselect.report.comparison_charts import Plot
-    from vmselect.scoring import Score
+    from vmselect.scoring.score import Score
 
 MAX_POINTS = 2_000
 SHOWN_LEVELS = (0.1, 0.25, 0.5, 0.75, 0.9, 0.95)

@@ -19,14 +19,14 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
+from vmselect.errors import EstimateError
 from vmselect.findings import Finding
 from vmselect.intervals import Interval
 from vmselect.records import Record
-from vmselect.scoring.arithmetic import machine_family, normal_quantile
-from vmselect.scoring.matching import Case, match, read_any
-from vmselect.scoring.track_record import standardize
+from vmselect.scoring.forecast import Case, machine_family, match, read_any
+from vmselect.scoring.score import normal_quantile, standardize
 
 if TYPE_CHECKING:
     from vmselect.estimation import RuntimeEstimate, RuntimeModel
@@ -41,7 +41,7 @@ BIAS_SPREAD = 0.1
 """Prior standard deviation of the log bias of machine families."""
 LEAST_NOISE = 0.005
 MAX_FACTOR = 20.0
-NONE_OF_IT = "Pass recalibrate=False (--no-recalibrate) for the numbers without this correction."
+NONE_OF_IT = "Omit recalibrated() (--recalibrate) for the numbers without this correction."
 
 
 class Bias(NamedTuple):
@@ -207,12 +207,13 @@ class Recalibration:
         return Adjustment(math.exp(shift), factor, tuple(findings))
 
 
-def recalibrate_estimate(estimate: RuntimeEstimate, history: Any) -> RuntimeEstimate:
-    """``estimate`` corrected by the outcomes in ``history``; called by :func:`vmselect.estimate`."""
-    if estimate.source is None:
-        return estimate
-    learned = Recalibration.of(history, method=estimate.method, confidence=estimate.confidence)
-    adjustment = learned.adjust(estimate.source.basis, estimate.source.identity.instance_type)
+def recalibrate_estimate(estimate: RuntimeEstimate, records: Record | Iterable[Record]) -> RuntimeEstimate:
+    """``estimate`` corrected by the outcomes among ``records``; called by :meth:`RuntimeEstimate.recalibrated`."""
+    source = estimate.require_source()
+    if source.own is not None:
+        raise EstimateError(f"{estimate.title}: the estimate is already recalibrated. Recalibrate the original one.")
+    learned = Recalibration.of(records, method=estimate.method, confidence=estimate.confidence)
+    adjustment = learned.adjust(source.basis, source.identity.instance_type)
     own = estimate.interval
     seconds, low, high = adjustment.apply(own)
     return replace(
@@ -222,7 +223,7 @@ def recalibrate_estimate(estimate: RuntimeEstimate, history: Any) -> RuntimeEsti
         high=high,
         terms={name: part * adjustment.ratio for name, part in estimate.terms.items()},
         findings=(*estimate.findings, *adjustment.findings),
-        source=replace(estimate.source, own=own),
+        source=replace(source, own=own),
     )
 
 

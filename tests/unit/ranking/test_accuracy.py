@@ -13,7 +13,7 @@ from tests.support.profiles import make_epoch_profile
 from tests.support.rankings import LAB, rank
 from vmselect.errors import ArgumentError, RankingError
 from vmselect.records import Epoch
-from vmselect.scoring.arithmetic import kendall_tau
+from vmselect.scoring.score import kendall_tau
 
 TIMES = {"small": 10.0, "big": 6.0, "same": 8.0}
 

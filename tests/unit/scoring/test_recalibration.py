@@ -17,7 +17,7 @@ from tests.benchmarks.track_record import main
 from tests.support.forecasts import make_pair
 from tests.support.profiles import make_profile
 from vmselect.cli import app
-from vmselect.errors import ArgumentError
+from vmselect.errors import ArgumentError, EstimateError
 from vmselect.intervals import Interval
 from vmselect.records import Record
 from vmselect.scoring.recalibration import Adjustment, Recalibration
@@ -104,11 +104,13 @@ def test_a_correction_is_always_finite_and_keeps_the_rules(errors: list[float], 
 
 def test_estimate_and_rank_agree_and_can_be_left_alone() -> None:
     history = make_history(30, bias=0.14, noise=0.2)
-    own, corrected = vs.estimate(PROBE, epochs=10), vs.estimate(PROBE, epochs=10, history=history)
+    own = vs.estimate(PROBE, epochs=10)
+    corrected = own.recalibrated(history)
     assert corrected.seconds > own.seconds
     assert corrected.high - corrected.low > own.high - own.low
     assert sum(corrected.terms.values()) == pytest.approx(corrected.seconds)
-    assert vs.estimate(PROBE, epochs=10, history=history, recalibrate=False) == own
+    with pytest.raises(EstimateError):
+        corrected.recalibrated(history)
     assert corrected.forecast().own == pytest.approx((own.seconds, own.low, own.high))
     best = vs.rank([PROBE], epochs=10, history=history).best
     assert best.measures["time"] == pytest.approx((corrected.seconds, corrected.low, corrected.high))
@@ -130,7 +132,7 @@ def test_kept_forecasts_keep_the_interval_of_the_method(tmp_path: Path) -> None:
 @pytest.mark.parametrize("wrong", ["folder", [1]])
 def test_a_wrong_history_is_rejected(wrong: Any) -> None:
     with pytest.raises(ArgumentError):
-        vs.estimate(PROBE, epochs=10, history=wrong)
+        vs.estimate(PROBE, epochs=10).recalibrated(wrong)
     with pytest.raises(ArgumentError):
         vs.rank([PROBE], epochs=10, history=wrong)
 
@@ -139,12 +141,13 @@ def test_the_commands_learn_from_a_history(tmp_path: Path) -> None:
     PROBE.save(tmp_path / "profiles")
     for record in make_history(30, bias=0.14, noise=0.02):
         record.save(tmp_path / "team")
-    for command in ("estimate", "rank"):
-        options = [command, str(tmp_path / "profiles"), "-e", "10", "--history", str(tmp_path / "team")]
-        done = runner.invoke(app, options)
+    options = {"estimate": ["--recalibrate", str(tmp_path / "team")], "rank": ["--history", str(tmp_path / "team")]}
+    for command, learning in options.items():
+        arguments = [command, str(tmp_path / "profiles"), "-e", "10"]
+        done = runner.invoke(app, [*arguments, *learning])
         assert done.exit_code == 0, done.stderr
         assert "multiplied by" in done.stderr
-        assert "multiplied by" not in runner.invoke(app, [*options, "--no-recalibrate"]).stderr
+        assert "multiplied by" not in runner.invoke(app, arguments).stderr
 
 
 def test_the_benchmark_runs(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ from tests.support.profiles import make_profile
 from vmselect.errors import ArgumentError
 from vmselect.records import Profile
 from vmselect.records.forecast import Bounds
-from vmselect.scoring.matching import match
+from vmselect.scoring.forecast import match
 
 DATA = Path(__file__).parents[2] / "data"
 
@@ -71,7 +71,7 @@ def test_the_newest_forecast_before_the_training_counts() -> None:
     other = make_forecast(seconds=80.0, day=0, method="malta-epoch")
     found = match([old, new, other, real()])
     assert sorted(case.forecast.id for case in found.cases) == sorted([new.id, other.id])
-    assert len(found.known) == 3
+    assert len(found.every_case) == 3
 
 
 def test_a_forecast_after_the_training_says_so() -> None:

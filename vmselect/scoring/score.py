@@ -1,4 +1,7 @@
-"""Scores of forecasts whose outcome is known: errors, bias, coverage and width of intervals, and regret."""
+"""How right predictions were: errors, bias, coverage and width of intervals, order of machines, and regret.
+
+:func:`score` judges kept forecasts by their outcomes, and :class:`Accuracy` a ranking by real trainings.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from vmselect._checks import check_choice, check_indent
@@ -18,12 +22,13 @@ from vmselect._hooks import hook
 from vmselect.findings import Finding
 from vmselect.intervals import Interval
 from vmselect.records import Forecast, Record
-from vmselect.scoring.arithmetic import coverage_interval, normal_quantile, regret
-from vmselect.scoring.matching import Case, Unscored, match
-from vmselect.units import format_seconds, printable, printable_lines
+from vmselect.scoring.forecast import Case, Unscored, match
+from vmselect.units import count_of, format_seconds, printable, printable_lines
 
 BY = ("method", "basis", "family", "gpu", "backend", "model", "month")
 """Names of the values by which forecasts can be grouped."""
+MEASURED = ("time", "cost")
+"""Measures of which the regret is computed."""
 WORST = 5
 LEVELS = tuple(round(0.05 * step, 2) for step in range(1, 20))
 """Confidence levels of the reliability chart."""
@@ -81,11 +86,11 @@ class Score:
     @property
     def regret(self) -> dict[str, float | None]:
         """Mean regret of rankings in ``time`` and ``cost``, as fractions; None if not known."""
-        found: dict[str, float | None] = {}
-        for name in ("time", "cost"):
-            values = [one[name] for one in self.regrets.values() if name in one]
-            found[name] = statistics.fmean(values) if values else None
-        return found
+        means: dict[str, float | None] = {}
+        for name in MEASURED:
+            values = [regrets[name] for regrets in self.regrets.values() if name in regrets]
+            means[name] = statistics.fmean(values) if values else None
+        return means
 
     @property
     def worst(self) -> tuple[Case, ...]:
@@ -95,9 +100,8 @@ class Score:
     @property
     def findings(self) -> tuple[Finding, ...]:
         """Findings about intervals that are too narrow or too wide, and about outcomes that differ from forecasts."""
-        found = [*_judge_coverage(self.cases)]
         differing = [case for case in self.cases if case.differences]
-        return (*found, *dict.fromkeys(case.findings[0] for case in differing))
+        return (*_judge_coverage(self.cases), *dict.fromkeys(case.findings[0] for case in differing))
 
     @property
     def verdict(self) -> str:
@@ -116,7 +120,7 @@ class Score:
 
     def __str__(self) -> str:
         lines = [self.verdict, *(f"Worst: {describe_case(case)}" for case in self.worst)]
-        return printable_lines("\n".join([*lines, *(f"Not scored: {one}." for one in self.unscored)]))
+        return printable_lines("\n".join([*lines, *(f"Not scored: {outcome}." for outcome in self.unscored)]))
 
     def __repr__(self) -> str:
         return f"<Score: {printable(self.verdict)}>"
@@ -147,7 +151,7 @@ class Score:
     def _summarize(self, cases: Sequence[Case]) -> dict[str, Any]:
         covered = coverage_interval(sum(case.inside for case in cases), len(cases))
         rankings = {case.forecast.ranking or "" for case in cases if case.forecast.rank == 1}
-        costs = [self.regrets[one]["cost"] for one in rankings if "cost" in self.regrets.get(one, {})]
+        costs = [self.regrets[ranking]["cost"] for ranking in rankings if "cost" in self.regrets.get(ranking, {})]
         return {
             "outcomes": len(cases),
             "error_percent": statistics.fmean(abs(case.error_percent) for case in cases),
@@ -169,7 +173,7 @@ class Score:
         rows = []
         deviations = [abs(deviation) for case in self.cases if (deviation := standardize(case)) is not None]
         for level in LEVELS if deviations else ():
-            inside = sum(one <= normal_quantile(level) for one in deviations)
+            inside = sum(deviation <= normal_quantile(level) for deviation in deviations)
             observed = coverage_interval(inside, len(deviations))
             rows.append({"confidence": level, "coverage": observed.value, "low": observed.low, "high": observed.high})
         return pd.DataFrame(rows, columns=["confidence", "coverage", "low", "high"])
@@ -186,8 +190,8 @@ class Score:
             "reliability": self.reliability.to_dict("records"),
             "worst": [case.row() | {"findings": [vars(finding) for finding in case.findings]} for case in self.worst],
             "cases": [case.row() for case in self.cases],
-            "unscored": [asdict(one) for one in self.unscored],
-            "waiting": [{"forecast": one.id, "title": one.title} for one in self.waiting],
+            "unscored": [asdict(outcome) for outcome in self.unscored],
+            "waiting": [{"forecast": forecast.id, "title": forecast.title} for forecast in self.waiting],
             "findings": [asdict(finding) for finding in self.findings],
         }
 
@@ -213,7 +217,7 @@ def score(records: Record | Iterable[Record]) -> Score:
     """Compare the forecasts among ``records`` with the outcomes among them.
 
     Outcomes are trainings that were measured to their end, profiles with total times, and records written by
-    ``vmselect outcome``. A training is compared with the newest forecast for the same machine, model, batch size,
+    ``vmselect score add``. A training is compared with the newest forecast for the same machine, model, batch size,
     factors and number of epochs, for each method and basis. Differences in software are reported but do not prevent
     the comparison.
 
@@ -226,8 +230,9 @@ def score(records: Record | Iterable[Record]) -> Score:
     >>> score.coverage, round(score.mean_error_percent, 1)
     (1.0, 2.2)
     """
-    found = match(records)  # type: ignore[arg-type]
-    return Score(cases=found.cases, unscored=found.unscored, waiting=found.waiting, regrets=_find_regrets(found.known))
+    matched = match(records)
+    regrets = _find_regrets(matched.every_case)
+    return Score(cases=matched.cases, unscored=matched.unscored, waiting=matched.waiting, regrets=regrets)
 
 
 def standardize(case: Case, *, own: bool = False, shift: float = 0.0) -> float | None:
@@ -250,9 +255,9 @@ def describe_case(case: Case) -> str:
     """Text with title, real time, prediction with interval, and error of a case."""
     value, low, high = map(format_seconds, case.estimate)
     codes = ", ".join(dict.fromkeys(finding.code for finding in case.findings))
-    found = f" (findings: {codes})" if codes else ""
+    noted = f" (findings: {codes})" if codes else ""
     real = format_seconds(case.real_seconds)
-    return f"{case.title}: real {real}, forecast {value} ({low} to {high}), {case.error_percent:+.1f} %{found}"
+    return f"{case.title}: real {real}, forecast {value} ({low} to {high}), {case.error_percent:+.1f} %{noted}"
 
 
 def _distance(case: Case) -> float:
@@ -266,8 +271,8 @@ def _find_regrets(cases: Iterable[Case]) -> dict[str, dict[str, float]]:
     for case in cases:
         if case.forecast.ranking is not None:
             rankings.setdefault(case.forecast.ranking, {}).setdefault(case.forecast.id, []).append(case)
-    found: dict[str, dict[str, float]] = {}
-    for name, forecasts in rankings.items():
+    regrets: dict[str, dict[str, float]] = {}
+    for ranking, forecasts in rankings.items():
         if len(forecasts) < 2:
             continue
         times, costs = [], []
@@ -276,8 +281,8 @@ def _find_regrets(cases: Iterable[Case]) -> dict[str, dict[str, float]]:
             real = [case.real_cost_usd for case in same if case.real_cost_usd is not None]
             if real and same[0].forecast.cost_usd is not None:
                 costs.append((same[0].forecast.cost_usd.value, statistics.fmean(real)))
-        found[name] = {"time": regret(times)} | ({"cost": regret(costs)} if len(costs) > 1 else {})
-    return found
+        regrets[ranking] = {"time": regret(times)} | ({"cost": regret(costs)} if len(costs) > 1 else {})
+    return regrets
 
 
 def _judge_coverage(cases: Sequence[Case]) -> list[Finding]:
@@ -289,5 +294,157 @@ def _judge_coverage(cases: Sequence[Case]) -> list[Finding]:
         return []
     narrow = observed.high < promised
     message = f"{observed.value:.0%} of {len(cases)} real times were inside intervals that promised {promised:.0%}."
-    remedy = "Pass these records as history= (--history) to recalibrate the intervals."
+    remedy = (
+        "Correct later predictions by these records: estimate.recalibrated(records), ranking.recalibrated(records) or "
+        "--recalibrate FOLDER."
+    )
     return [Finding("intervals-too-narrow" if narrow else "intervals-too-wide", message, remedy)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class AccuracyRow:
+    """Real and estimated time and cost of a training, in seconds and USD. ``real_seconds`` is the mean of ``runs``."""
+
+    title: str
+    instance_type: str
+    batch_size: int | None
+    epochs: float
+    runs: int
+    real_seconds: float
+    seconds: float
+    seconds_low: float
+    seconds_high: float
+    error_percent: float
+    """(estimate - real) / real, in percent."""
+    inside: bool
+    """Whether the real time is inside the interval of the estimate."""
+    real_cost_usd: float
+    cost_usd: float
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class Accuracy:
+    """Estimates of a ranking compared with real times; made by :meth:`Ranking.against`.
+
+    ``kendall_tau`` and ``regret`` map ``time`` and ``cost`` to a number, or to None if fewer than two machines can be
+    compared. The regret is the relative difference between the real time (or cost) of the candidate with the lowest
+    estimate and the lowest real time (or cost). ``excluded`` lists trainings that the ranking does not estimate.
+    """
+
+    rows: tuple[AccuracyRow, ...]
+    kendall_tau: Mapping[str, float | None]
+    regret: Mapping[str, float | None]
+    excluded: tuple[Unscored, ...]
+    confidence: float
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __iter__(self) -> Iterator[AccuracyRow]:
+        return iter(self.rows)
+
+    @property
+    def mean_error_percent(self) -> float:
+        """Mean of the absolute errors, in percent of the real time."""
+        return statistics.fmean(abs(row.error_percent) for row in self.rows)
+
+    @property
+    def coverage(self) -> float:
+        """Share of the real times that are inside the interval of their estimate."""
+        return statistics.fmean(row.inside for row in self.rows)
+
+    @property
+    def verdict(self) -> str:
+        """Sentence with the mean error, the coverage of the intervals, Kendall's tau and the regret."""
+        inside = f"{sum(row.inside for row in self.rows)} of {len(self)} inside the {self.confidence:.0%} interval"
+        parts = [f"mean error {self.mean_error_percent:.3g} % of the real time", inside]
+        for name in MEASURED:
+            if (tau := self.kendall_tau[name]) is not None:
+                parts.append(f"by {name}: Kendall's tau {tau:.2f}, regret {100 * (self.regret[name] or 0.0):.3g} %")
+        return "; ".join(parts) + "."
+
+    def __str__(self) -> str:
+        lines = [
+            printable(
+                f"{row.title}: real {format_seconds(row.real_seconds)}, estimate {format_seconds(row.seconds)} "
+                f"({format_seconds(row.seconds_low)} to {format_seconds(row.seconds_high)}), {row.error_percent:+.1f} %"
+            )
+            for row in self.rows
+        ]
+        return printable_lines("\n".join([*lines, self.verdict]))
+
+    def __repr__(self) -> str:
+        return f"<Accuracy of {count_of(len(self), 'training')}: {self.verdict}>"
+
+    def to_frame(self) -> pd.DataFrame:
+        """A DataFrame with a row per training."""
+        return pd.DataFrame([asdict(row) for row in self.rows])
+
+    def payload(self) -> dict[str, Any]:
+        """All results as a dictionary of plain values for JSON."""
+        return {
+            "rows": [_only_finite(asdict(row)) for row in self.rows],
+            "mean_error_percent": self.mean_error_percent,
+            "coverage": self.coverage,
+            "confidence": self.confidence,
+            "kendall_tau": dict(self.kendall_tau),
+            "regret": dict(self.regret),
+            "excluded": [asdict(training) for training in self.excluded],
+            "verdict": self.verdict,
+        }
+
+    def to_json(self, *, indent: int | None = None) -> str:
+        """The result of :meth:`payload` as JSON text."""
+        return json.dumps(self.payload(), indent=check_indent(indent), ensure_ascii=False, allow_nan=False)
+
+    def chart(self, kind: str = "real-estimate", **options: Any) -> Any:
+        """An Altair chart with a pair of bars (real, estimate) per training."""
+        return hook("accuracy_chart")(self, kind, **options)
+
+
+def _only_finite(row: Mapping[str, Any]) -> dict[str, Any]:
+    """A copy of ``row`` with None for the error of a training of zero seconds, because JSON has no NaN."""
+    unknown = {name for name, value in row.items() if isinstance(value, float) and not math.isfinite(value)}
+    return {**row, **dict.fromkeys(unknown)}
+
+
+def kendall_tau(pairs: Sequence[tuple[float, float]]) -> float | None:
+    """Kendall's tau-b rank correlation of ``pairs`` of (estimate, real value); None if all values of a side are equal.
+
+    >>> kendall_tau([(1.0, 10.0), (2.0, 20.0), (3.0, 15.0)])
+    0.3333333333333333
+    """
+    estimated, real = (np.sign(np.subtract.outer(column, column)) for column in np.array(pairs, dtype=float).T)
+    norm = math.sqrt(float((estimated * estimated).sum()) * float((real * real).sum()))
+    return float((estimated * real).sum()) / norm if norm else None
+
+
+def regret(pairs: Sequence[tuple[float, float]]) -> float:
+    """Relative excess of the real value of the pair with the lowest estimate over the lowest real value.
+
+    ``pairs`` are (estimate, real value). If several pairs have the lowest estimate, the mean of their real values is
+    used.
+
+    >>> regret([(1.0, 12.0), (2.0, 10.0)])
+    0.19999999999999996
+    """
+    estimate, least = (min(column) for column in zip(*pairs, strict=True))
+    chosen = statistics.fmean(real for estimated, real in pairs if estimated == estimate)
+    return chosen / least - 1 if least else 0.0
+
+
+def normal_quantile(confidence: float) -> float:
+    """Half-width of the central interval of a standard normal distribution with probability ``confidence``."""
+    return statistics.NormalDist().inv_cdf(0.5 + confidence / 2)
+
+
+def coverage_interval(inside: int, count: int, confidence: float = 0.9) -> Interval[float]:
+    """Observed coverage (``inside`` of ``count`` values) with its Wilson interval.
+
+    >>> [round(part, 2) for part in coverage_interval(18, 20)]
+    [0.9, 0.74, 0.97]
+    """
+    z, share = normal_quantile(confidence), inside / count
+    middle = (share + z * z / (2 * count)) / (1 + z * z / count)
+    half = z / (1 + z * z / count) * math.sqrt(share * (1 - share) / count + z * z / (4 * count * count))
+    return Interval(share, max(0.0, middle - half), min(1.0, middle + half))

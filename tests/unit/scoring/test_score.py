@@ -19,7 +19,7 @@ from tests.support.rankings import rank
 from vmselect.cli import app
 from vmselect.errors import ArgumentError
 from vmselect.records import OutcomeRecord
-from vmselect.scoring.track_record import BY, standardize
+from vmselect.scoring.score import BY, standardize
 
 runner = CliRunner()
 ERRORS = (0.0, 0.05, -0.05, 0.3)

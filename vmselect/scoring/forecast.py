@@ -1,7 +1,9 @@
-"""Match forecasts with outcomes. Reasons that prevent a match, and differences within a match, are reported."""
+"""Forecasts and the trainings they predicted: find the forecast of each outcome, or the reason why there is none."""
 
 from __future__ import annotations
 
+import math
+import re
 import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -14,8 +16,10 @@ from vmselect.grouping import distinct, find_differences, has_factors
 from vmselect.intervals import Interval
 from vmselect.prediction.figures import identify_gpu
 from vmselect.records import Forecast, OutcomeRecord, Profile, Record
-from vmselect.scoring.arithmetic import error_percent, list_run_seconds, machine_family
 from vmselect.units import list_some, printable
+
+_AZURE = re.compile(r"Standard_([A-Z]+)\d+(?:-\d+)?([a-z]*)((?:_\w+)?)")
+_GOOGLE = re.compile(r"([a-z]+\d+[a-z]*)-\w[\w-]*")
 
 
 @dataclass(frozen=True)
@@ -76,14 +80,15 @@ class Case:
     @property
     def groups(self) -> dict[str, str]:
         """Values by which cases can be grouped (method, basis, GPU and others); ``unknown`` if not known."""
-        one = self.forecast
+        forecast = self.forecast
         values = {
-            "method": one.method,
-            "basis": one.basis,
+            "method": forecast.method,
+            "basis": forecast.basis,
             "family": self.family,
-            "gpu": (identify_gpu(one.gpu) or one.gpu) if one.gpu else None,
-            "backend": one.environment.backend,
-            "model": one.model,
+            # Drivers and catalogs spell the same GPU differently.
+            "gpu": (identify_gpu(forecast.gpu) or forecast.gpu) if forecast.gpu else None,
+            "backend": forecast.environment.backend,
+            "model": forecast.model,
             "month": f"{self.outcome.created:%Y-%m}",
         }
         return {name: value or "unknown" for name, value in values.items()}
@@ -129,59 +134,63 @@ class Case:
 class Matched(NamedTuple):
     """Scored cases, outcomes that could not be scored, and forecasts without an outcome so far (``waiting``).
 
-    ``known`` contains all cases, ``cases`` only the case of the newest forecast for each outcome, method and basis.
+    ``every_case`` contains all cases, ``cases`` only that of the newest forecast for each outcome, method and basis.
     """
 
     cases: tuple[Case, ...]
-    known: tuple[Case, ...]
+    every_case: tuple[Case, ...]
     unscored: tuple[Unscored, ...]
     waiting: tuple[Forecast, ...]
 
 
-def read_any(records: Any) -> list[Record]:
+def read_any(records: object) -> list[Record]:
     """``records``, a record or an iterable of records of any kind, as a list with only the first record of each ID.
 
     Raise ArgumentError if an item is not a record.
     """
-    given = [records] if isinstance(records, (Record, str, bytes)) else list_items(records)
-    for one in given:
-        if not isinstance(one, Record):
-            raise ArgumentError(f"{show(one)} is not a record. Load records with vmselect.load_records(folder).")
-    return distinct(given)
+    items = [records] if isinstance(records, (Record, str, bytes)) else list_items(records)
+    for item in items:
+        if not isinstance(item, Record):
+            raise ArgumentError(f"{show(item)} is not a record. Load records with vmselect.load_records(folder).")
+    return distinct(items)
 
 
-def match(records: Iterable[Record]) -> Matched:
+def match(records: Record | Iterable[Record]) -> Matched:
     """Match the forecasts among ``records`` with the outcomes among them.
 
     Outcomes are :class:`OutcomeRecord` and profiles of whole trainings. Profiles of trainings that a probe stopped are
     ignored, because they are short probes.
     """
-    given = read_any(records)
-    forecasts = [one for one in given if isinstance(one, Forecast)]
-    by_id = {one.id: one for one in forecasts}
+    every_record = read_any(records)
+    forecasts = [record for record in every_record if isinstance(record, Forecast)]
+    by_id = {forecast.id: forecast for forecast in forecasts}
     by_machine: dict[str | None, list[Forecast]] = {}
     for forecast in forecasts:
         by_machine.setdefault(forecast.instance_type, []).append(forecast)
-    known: list[Case] = []
+    cases: list[Case] = []
     unscored: list[Unscored] = []
-    for one in given:
-        if isinstance(one, OutcomeRecord):
-            if one.forecast not in by_id:
+    for record in every_record:
+        if isinstance(record, OutcomeRecord):
+            if record.forecast not in by_id:
                 reason = "its forecast is not among the records; load the folder with the forecasts too"
-                unscored.append(Unscored(one.title, "no_forecast", reason))
+                unscored.append(Unscored(record.title, "no_forecast", reason))
                 continue
-            known.append(_make_case(by_id[one.forecast], one, statistics.fmean(one.run_seconds), one.cost_usd))
-        elif isinstance(one, Profile) and one.total_seconds is not None:
-            nearest = [*by_machine.get(one.instance_type, []), *by_machine.get(None, [])]
-            found = _match_training(one, nearest or forecasts[:1])
-            known += found if isinstance(found, list) else []
-            unscored += [found] if isinstance(found, Unscored) else []
-        elif isinstance(one, Profile) and one.outcome == "watched":
+            seconds = statistics.fmean(record.run_seconds)
+            cases.append(_make_case(by_id[record.forecast], record, seconds, record.cost_usd))
+        elif isinstance(record, Profile) and record.total_seconds is not None:
+            # A forecast for another machine can only give a reason why there is no match, so one of them is enough.
+            nearest = [*by_machine.get(record.instance_type, []), *by_machine.get(None, [])]
+            result = _match_training(record, nearest or forecasts[:1])
+            if isinstance(result, Unscored):
+                unscored.append(result)
+            else:
+                cases += result
+        elif isinstance(record, Profile) and record.outcome == "watched":
             reason = "the training was watched to its end, but the profile does not state its total time"
-            unscored.append(Unscored(one.title, "unknown_total", reason))
-    matched = {case.forecast.id for case in known}
-    waiting = tuple(one for one in forecasts if one.id not in matched)
-    return Matched(tuple(_only_newest(known)), tuple(known), tuple(unscored), waiting)
+            unscored.append(Unscored(record.title, "unknown_total", reason))
+    matched = {case.forecast.id for case in cases}
+    waiting = tuple(forecast for forecast in forecasts if forecast.id not in matched)
+    return Matched(tuple(_only_newest(cases)), tuple(cases), tuple(unscored), waiting)
 
 
 def _match_training(profile: Profile, forecasts: Sequence[Forecast]) -> list[Case] | Unscored:
@@ -201,13 +210,13 @@ def _match_training(profile: Profile, forecasts: Sequence[Forecast]) -> list[Cas
             reasons.append((0, "used", "the training is one of the records on which the forecast is based"))
             continue
         differences = find_differences(forecast, profile)
-        other = [str(one) for one in differences if one.other_work]
+        other = [str(difference) for difference in differences if difference.other_work]
         if forecast.epochs != profile.epochs_trained:
             other.append(f"epochs ({profile.epochs_trained} instead of {forecast.epochs:g})")
         if other:
             reasons.append((len(other), "differs", f"it differs from the nearest forecast in {list_some(other, 4)}"))
             continue
-        notes = [str(one) for one in differences]
+        notes = [str(difference) for difference in differences]
         notes += ["batch size (unknown)"] if profile.batch_size is None and forecast.batch_size else []
         notes += ["factors (unknown)"] if forecast.factors and not has_factors(profile) else []
         notes += ["date (before the forecast)"] if profile.created < forecast.created else []
@@ -246,3 +255,34 @@ def _nearness(case: Case) -> tuple[bool, float]:
     before = case.forecast.created <= case.outcome.created
     seconds = case.forecast.created.timestamp()
     return before, seconds if before else -seconds
+
+
+def error_percent(estimate: float, real: float) -> float:
+    """(estimate - real) / real in percent; NaN if the real value is zero."""
+    return 100 * (estimate / real - 1) if real else math.nan
+
+
+def list_run_seconds(profiles: Iterable[Profile]) -> list[float]:
+    """Seconds of all whole trainings that ``profiles`` contain."""
+    return [
+        seconds for profile in profiles for seconds in profile.timeline.run_seconds or (profile.total_seconds or 0.0,)
+    ]
+
+
+def machine_family(instance_type: str | None) -> str | None:
+    """The family of an instance type (the same hardware in several sizes).
+
+    A name that does not have the form of a cloud's instance types is returned unchanged.
+
+    >>> [machine_family(name) for name in ("g4dn.xlarge", "ml.g4dn.2xlarge", "Standard_NC4as_T4_v3", "n1-standard-8")]
+    ['g4dn', 'g4dn', 'NCas_T4_v3', 'n1']
+    >>> machine_family("lab-pc")
+    'lab-pc'
+    """
+    if instance_type is None:
+        return None
+    if name := _AZURE.fullmatch(instance_type):
+        return "".join(name.groups())
+    if name := _GOOGLE.fullmatch(instance_type):
+        return name[1]
+    return instance_type.removeprefix("ml.").partition(".")[0] or instance_type
