@@ -48,7 +48,7 @@ def test_every_option_of_probe_is_in_its_table() -> None:
 
 
 def test_the_page_of_studies_lists_the_fields_that_are_written() -> None:
-    text = (ROOT / "docs/explanation/choosing.md").read_text().partition("### File format of a study: ")[2]
+    text = (ROOT / "docs/reference/profile-format.md").read_text().partition("## File format of a study: ")[2]
     number = ConvergenceRecord.model_fields["format"].default
     assert text.startswith(f"{number}\n")
     block = text.partition("```text\n")[2].partition("```")[0]
