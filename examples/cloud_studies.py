@@ -24,6 +24,7 @@ from scipy.special import ndtri
 import vmselect as vs
 from vmselect.comparison import Comparison, Scores
 from vmselect.comparison.level_shifts import find_shifts
+from vmselect.records import InferenceRecord, TransferRecord
 
 PUBLISHED = Path(__file__).parents[1] / "tests" / "data" / "studies" / "published.csv"
 METRICS = {
@@ -111,21 +112,21 @@ def print_endpoints() -> None:
 
 def throughput(provider: str, download_seconds_per_mb: float, inference_seconds_per_mb: float) -> float:
     """Megabytes per second if each batch is retrieved and then put through the model."""
-    moved = vs.TransferRecord.from_times(
+    moved = TransferRecord.from_times(
         instance_type="endpoint",
         provider=provider,
         url="study://coco",
         megabytes=1,
         download_seconds=download_seconds_per_mb,
     )
-    calls = vs.InferenceRecord.from_times(
+    calls = InferenceRecord.from_times(
         instance_type="endpoint",
         provider=provider,
         batch_size=1,
         bytes_per_item=1e6,
         call_seconds=[inference_seconds_per_mb],
     )
-    return float(vs.retrieve_and_infer(moved, calls)["mb_per_second"][0])
+    return float(vs.serving.retrieve_and_infer(moved, calls)["mb_per_second"][0])
 
 
 MEASURED = {"real-time inference": "inference_time", "data-intensive workloads": "throughput",
@@ -142,7 +143,7 @@ def print_business_requirements() -> None:
         for provider in ("AWS", "Azure")
     }
     needs = {row["item"]: {"one_of": [True]} for row in rows}
-    scores = vs.Requirements(needs, title="business requirements").score(facts)
+    scores = vs.stats.Requirements(needs, title="business requirements").score(facts)
     best = {row["need"]: row["best"] for row in score_endpoints().side_by_side.to_dict("records")}
     judged = "the authors' judgement"
     agree = 0
@@ -173,7 +174,7 @@ def score_endpoints() -> Scores:
     needs = {name: {"better": "more" if name in ("throughput", "service-level agreement") else "less"} for name in
              (*METRICS, "cost", "service-level agreement")}  # fmt: skip
     judged = {name: {"one_of": [True]} for name in ("ML service catalog", "ease of deployment")}
-    return vs.Requirements({**needs, **judged}, title="endpoints").score(facts)
+    return vs.stats.Requirements({**needs, **judged}, title="endpoints").score(facts)
 
 
 def print_requirements() -> None:
@@ -247,7 +248,7 @@ def print_frameworks() -> None:
     print("\n== frameworks: 48 scenarios, five runs each (times laid out with the printed ratios) ==")
     runs = lay_out_frameworks()
     factors = ["environment", "framework", "dataset", "image_size", "network"]
-    seconds = vs.effects(runs, factors=factors, metric="seconds", scale="log")
+    seconds = vs.stats.effects(runs, factors=factors, metric="seconds", scale="log")
     print(f"{len(seconds.cells)} cells, {seconds.cells['count'].sum()} runs, {len(seconds.missing)} missing")
     print(seconds.verdict)
     shown = seconds.factors[["factor", "share", "from_level", "to_level", "percent", "percent_low", "percent_high"]]

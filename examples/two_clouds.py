@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 
 import vmselect as vs
+from vmselect.records import InferenceRecord, TransferRecord
 
 BATCHES, IMAGES, DATASET_GB = 116, 1024, 18
 MB_PER_BATCH = DATASET_GB * 1000 / BATCHES
@@ -48,13 +49,13 @@ def spread(mean: float, deviation: float, median: float, count: int = BATCHES) -
     return [mean + (value - center) * scale for value in values]
 
 
-def transfer_records() -> list[vs.TransferRecord]:
+def transfer_records() -> list[TransferRecord]:
     """A record per batch and cloud: its upload and its download."""
     records = []
     for cloud in ("AWS", "Azure"):
         ups, downs = (spread(*TIMES[way][cloud]) for way in ("upload", "download"))
         records += [
-            vs.TransferRecord.from_times(
+            TransferRecord.from_times(
                 instance_type="client", provider=cloud.lower(), url=f"{cloud.lower()}://coco", megabytes=MB_PER_BATCH,
                 upload_seconds=up * MB_PER_BATCH, download_seconds=down * MB_PER_BATCH, factors={"cloud": cloud},
             )
@@ -63,10 +64,10 @@ def transfer_records() -> list[vs.TransferRecord]:
     return records
 
 
-def inference_records() -> list[vs.InferenceRecord]:
+def inference_records() -> list[InferenceRecord]:
     """A record per batch and cloud, of one call of 1,024 images."""
     return [
-        vs.InferenceRecord.from_times(
+        InferenceRecord.from_times(
             instance_type=ENDPOINTS[cloud], provider=cloud.lower(), batch_size=IMAGES, model="YOLOv8",
             bytes_per_item=MB_PER_BATCH * 1e6 / IMAGES, call_seconds=seconds * MB_PER_BATCH, factors={"cloud": cloud},
         )
@@ -98,15 +99,15 @@ def main() -> dict[str, str]:
         winners[what] = str(fastest)
         print(f"{what:10} {fastest} is faster; {found.test['name']}: p = {found.test['p_value']:.2g}")
 
-    ranking = vs.rank_inference(calls, catalog=catalog(), region="study", instances=(1, 10))
+    ranking = vs.serving.rank_inference(calls, catalog=catalog(), region="study", instances=(1, 10))
     print(f"\nServing: {ranking.verdict}")
     print("\nOne bill per cloud, for an hour:")
     bills = {}
     for cloud, prices in PRICES.items():
         most = INSTANCES[cloud]
         endpoint = (prices["endpoint"], prices["endpoint"], prices["endpoint"] * most)
-        bills[cloud] = vs.Bill.of(storage=prices["storage"], client=prices["client"], endpoint=endpoint)
-        print(f"{cloud:6} {bills[cloud]}; a day: {vs.Bill(bills[cloud].parts).times(24)}")
+        bills[cloud] = vs.serving.Bill.of(storage=prices["storage"], client=prices["client"], endpoint=endpoint)
+        print(f"{cloud:6} {bills[cloud]}; a day: {vs.serving.Bill(bills[cloud].parts).times(24)}")
     winners["cost, 1 instance"] = min(bills, key=lambda cloud: bills[cloud].total)
     winners["cost, scaled out"] = min(bills, key=lambda cloud: bills[cloud].high)
     winners["availability"] = max(UPTIME_PERCENT, key=lambda cloud: UPTIME_PERCENT[cloud])

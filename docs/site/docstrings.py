@@ -28,8 +28,8 @@ class Markdown(griffe.Extension):
 def to_markdown(text: str) -> str:
     """A docstring of this package as Markdown.
 
-    >>> to_markdown("See :class:`~vmselect.Alarm`::\\n\\n    code()")
-    'See `vmselect.Alarm`:\\n\\n```text\\ncode()\\n```'
+    >>> to_markdown("See :class:`~vmselect.Catalog`::\\n\\n    code()")
+    'See `vmselect.Catalog`:\\n\\n```text\\ncode()\\n```'
     >>> to_markdown(">>> 1 + 1\\n2")
     '```pycon\\n>>> 1 + 1\\n2\\n```'
     """

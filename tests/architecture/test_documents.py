@@ -56,9 +56,12 @@ def test_the_page_of_studies_lists_the_fields_that_are_written() -> None:
     assert re.search(rf"^format +{number}$", block, flags=re.MULTILINE)
 
 
+NAMESPACES = ("energy", "serving", "stats")
+
+
 def test_every_public_name_is_on_the_api_page() -> None:
     listed = re.findall(r"^\| `([\w.]+)` \|", (ROOT / "docs/reference/api.md").read_text(), flags=re.MULTILINE)
-    spaces = {name: getattr(vs, name) for name in vs.__all__ if hasattr(getattr(vs, name), "__path__")}
+    spaces = {name: getattr(vs, name) for name in vs.__all__ if name in NAMESPACES}
     inner = [f"{name}.{part}" for name, space in spaces.items() for part in space.__all__]
     assert sorted(listed) == sorted([*(set(vs.__all__) - set(spaces)), *inner])
 

@@ -33,7 +33,7 @@ def test_predict_leaves_a_record(folder):
     x, _ = make_data(40, partial=3)
     model = make_model()
     plain = model.predict(x, batch_size=BATCH, verbose=0)
-    probe = vs.InferenceProbe(folder, instance_type="here", verbose=0)
+    probe = vs.serving.InferenceProbe(folder, instance_type="here", verbose=0)
     answers = model.predict(x, batch_size=BATCH, verbose=0, callbacks=[Pacer(stalls={20}), probe])
     np.testing.assert_allclose(plain, answers, rtol=1e-5)
     (record,) = vs.load_records(folder)
@@ -56,7 +56,7 @@ def test_predict_leaves_a_record(folder):
 
 def test_evaluate_leaves_a_record(folder):
     x, y = make_data(20)
-    probe = vs.InferenceProbe(folder, instance_type="here")
+    probe = vs.serving.InferenceProbe(folder, instance_type="here")
     make_model().evaluate(x, y, batch_size=BATCH, verbose=0, callbacks=[Pacer(), probe])
     assert probe.record.setup.source == "evaluate"
     assert len(probe.record.calls.number) == 19
@@ -65,14 +65,14 @@ def test_evaluate_leaves_a_record(folder):
 
 def test_validations_inside_fit_are_ignored(folder):
     x, y = make_data(4)
-    probe = vs.InferenceProbe(folder)
+    probe = vs.serving.InferenceProbe(folder)
     make_model().fit(x, y, batch_size=BATCH, epochs=2, validation_data=(x, y), verbose=0, callbacks=[probe])
     assert not list(folder.iterdir())
 
 
 def test_calls_cuts_a_prediction_short(folder):
     x, _ = make_data(100)
-    probe = vs.InferenceProbe(folder, calls=10, verbose=0)
+    probe = vs.serving.InferenceProbe(folder, calls=10, verbose=0)
     model = make_model()
     answers = model.predict(x, batch_size=BATCH, verbose=0, callbacks=[probe])
     assert len(answers) == 10 * BATCH
@@ -84,7 +84,7 @@ def test_several_executions_in_one_call(folder):
     if BACKEND == "torch":
         pytest.skip("torch has no steps_per_execution")
     x, _ = make_data(20)
-    probe = vs.InferenceProbe(folder, verbose=0)
+    probe = vs.serving.InferenceProbe(folder, verbose=0)
     make_model(steps_per_execution=5).predict(x, batch_size=BATCH, verbose=0, callbacks=[probe])
     assert set(probe.record.calls.batch) == {5 * BATCH}
     assert len(probe.record.calls.number) == 3
@@ -98,7 +98,7 @@ def test_a_prediction_that_raises_keeps_its_measurements(folder):
             if batch == 10:
                 raise RuntimeError("no more")
 
-    probe = vs.InferenceProbe(folder, verbose=0)
+    probe = vs.serving.InferenceProbe(folder, verbose=0)
     model = make_model()
     with pytest.raises(RuntimeError):
         model.predict(x, batch_size=BATCH, verbose=0, callbacks=[probe, Fault()])
@@ -111,7 +111,7 @@ def test_a_prediction_that_raises_keeps_its_measurements(folder):
 
 
 def test_an_inference_probe_can_be_copied(folder):
-    probe = vs.InferenceProbe(folder, batch_size=4, verbose=0)
+    probe = vs.serving.InferenceProbe(folder, batch_size=4, verbose=0)
     for twin in (copy.deepcopy(probe), pickle.loads(pickle.dumps(probe))):  # noqa: S301 - made here
         assert (twin.path, twin.batch_size) == (probe.path, probe.batch_size)
 
@@ -119,7 +119,7 @@ def test_an_inference_probe_can_be_copied(folder):
 def test_a_bare_inference_probe_is_refused_where_threads_would_call_it(folder):
     x, _ = make_data(4)
     model = make_model()
-    probe = vs.InferenceProbe(folder, verbose=0)
+    probe = vs.serving.InferenceProbe(folder, verbose=0)
     if BACKEND == "tensorflow":  # calls it directly, and so it can measure
         model.predict(x, batch_size=BATCH, verbose=0, callbacks=probe)
         assert probe.record.calls.number

@@ -65,6 +65,7 @@ METHODS = [
 def write_records(folder: Path) -> None:
     """Write every record that both checkouts read. Runs in the old checkout."""
     import vmselect as vs
+    from vmselect.records import InferenceRecord, TransferRecord
 
     for kind in ("profiles", "convergence", "inference", "transfer"):
         for path in sorted((DATA / kind).glob("*.json")):
@@ -101,14 +102,14 @@ def write_records(folder: Path) -> None:
     (folder / "inference").mkdir()
     for machine, batch, repetition in itertools.product(NAMES[:12], (1, 32), range(2)):
         mean = pick.uniform(0.002, 0.05) * batch**0.5
-        vs.InferenceRecord.from_times(
+        InferenceRecord.from_times(
             instance_type=machine, batch_size=batch, clients=1 + batch // 32, model="served",
             call_seconds=[mean * pick.lognormvariate(0, 0.2) for _ in range(300)],
             first_seconds=pick.choice([None, 2.0]),
         ).save(folder / "inference" / f"{machine}-{batch}-{repetition}.json")  # fmt: skip
     (folder / "transfer").mkdir()
     for machine, repetition in itertools.product(NAMES[:-2], range(2)):
-        vs.TransferRecord.from_times(
+        TransferRecord.from_times(
             instance_type=machine, url="s3://bucket", megabytes=64, provider=MACHINES[machine],
             upload_seconds=[pick.uniform(0.5, 2) for _ in range(6)],
             download_seconds=[pick.uniform(0.3, 1) for _ in range(6)], egress_usd_per_gb=0.09,

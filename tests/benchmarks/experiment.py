@@ -61,7 +61,7 @@ def run(folder: Path, *, repetitions: int, backends: list[str], cores: list[int]
 
 def show(records: list[vs.Profile]) -> Effects:
     """Effects of one sweep."""
-    effects = vs.effects(records, factors=FACTORS, metric="step_seconds", scale="log")
+    effects = vs.stats.effects(records, factors=FACTORS, metric="step_seconds", scale="log")
     print(effects.verdict)
     columns = ["factor", "share", "p_adjusted", "from_level", "to_level", "percent", "percent_low", "percent_high"]
     print(effects.factors[columns].round(4).to_string(index=False))

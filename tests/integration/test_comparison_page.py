@@ -33,8 +33,8 @@ def parts() -> list[Any]:
         for i, name in enumerate(NAMES) for size in SIZES for _ in range(4)
     ]  # fmt: skip
     c = vs.compare(records, by="instance_type", baseline="small")
-    e = vs.effects(records, factors=["machine", "batch_size"], metric="step_seconds", scale="log")
-    return [c, e, vs.Requirements({"step_seconds": 1.0}).score(c)]
+    e = vs.stats.effects(records, factors=["machine", "batch_size"], metric="step_seconds", scale="log")
+    return [c, e, vs.stats.Requirements({"step_seconds": 1.0}).score(c)]
 
 
 @pytest.fixture

@@ -62,7 +62,7 @@ model = keras.Sequential([keras.Input((16,)), keras.layers.Dense(64), keras.laye
 model.compile(loss="mse")
 watch = vs.ConvergenceProbe(monitor="loss", sample=0.1, batch_size=32)
 model.fit(Slow(), epochs=2, verbose=0, callbacks=[watch], steps_per_epoch=5)
-calls = vs.InferenceProbe(sample=0.1, verbose=0, instance_type="here")
+calls = vs.serving.InferenceProbe(sample=0.1, verbose=0, instance_type="here")
 model.predict(Slow(), verbose=0, callbacks=[calls], steps=8)
 others = {
     "study": sorted(watch.run.usage.phases), "series": len(watch.run.usage.seconds),

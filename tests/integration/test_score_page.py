@@ -12,6 +12,7 @@ import pytest
 import vmselect as vs
 from tests.support.forecasts import make_forecast, make_pair
 from vmselect.report.score_charts import SHOWN_LEVELS
+from vmselect.scoring.score import Score
 
 By = pytest.importorskip(
     "selenium.webdriver.common.by", reason="the page was not opened in a browser: selenium is not installed"
@@ -24,16 +25,14 @@ MACHINES = ("g4dn.xlarge", "p3.2xlarge", "</script><b>third")
 
 
 @pytest.fixture(scope="module")
-def score() -> vs.Score:
+def score() -> Score:
     generator = random.Random(3)
     errors = [(name, generator.gauss(0, 0.2)) for name in MACHINES for _ in range(5)]
     pairs = [record for name, error in errors for record in make_pair(error, instance_type=name)]
     return vs.score([*pairs, make_forecast("waiting"), make_forecast("lost").outcome(seconds=7.0)])
 
 
-def test_it_draws_the_reliability_and_lists_groups_and_worst_cases(
-    browser: Any, score: vs.Score, tmp_path: Path
-) -> None:
+def test_it_draws_the_reliability_and_lists_groups_and_worst_cases(browser: Any, score: Score, tmp_path: Path) -> None:
     page = score.report(tmp_path / "page.html")
     open_page(browser, page, page.read_text(encoding="utf-8"))
     assert complaints(browser) == []
@@ -52,7 +51,7 @@ def test_it_draws_the_reliability_and_lists_groups_and_worst_cases(
     assert count("b") == 0
 
 
-def test_it_fits_a_phone_and_has_a_dark_side(browser: Any, score: vs.Score, tmp_path: Path) -> None:
+def test_it_fits_a_phone_and_has_a_dark_side(browser: Any, score: Score, tmp_path: Path) -> None:
     browser.set_window_size(390, 800)
     try:
         page = score.report(tmp_path / "page.html")

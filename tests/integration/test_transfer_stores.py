@@ -18,8 +18,7 @@ from typing import Any
 import pytest
 
 import vmselect as vs
-from vmselect.probe.storage import Storage, read_address
-from vmselect.probe.transfer import MARKER, folder_name
+from vmselect.probe.transfer import MARKER, Storage, folder_name, read_address
 
 fsspec = pytest.importorskip("fsspec", reason="transfers need the extra 'transfer', which is not installed")
 pytest.importorskip("s3fs", reason="the S3 store needs s3fs, which is not installed")
@@ -73,7 +72,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
 def test_files_go_and_come_back_and_nothing_is_left(place: Place, tmp_path_factory: pytest.TempPathFactory) -> None:
     url, options, look = place
     folder = tmp_path_factory.mktemp("records")
-    record = vs.probe_transfer(url, folder, options=options, **SMALL)
+    record = vs.serving.probe_transfer(url, folder, options=options, **SMALL)
     assert vs.load_records(folder) == [record]
     assert record.kind == "transfer"
     assert record.setup.url == url
@@ -92,7 +91,7 @@ def test_files_go_and_come_back_and_nothing_is_left(place: Place, tmp_path_facto
 
 def test_a_file_of_several_parts_survives(s3: tuple[str, dict[str, Any]]) -> None:
     url, options = s3
-    record = vs.probe_transfer(url, options=options, megabytes=60, files=1, instance_type="here", verbose=0)
+    record = vs.serving.probe_transfer(url, options=options, megabytes=60, files=1, instance_type="here", verbose=0)
     assert record.upload is not None
     assert record.upload.total_bytes == 60_000_000
 
@@ -134,7 +133,7 @@ def test_wrong_content_and_a_full_disk_are_errors_and_nothing_is_left(
     url, options, look = place
     folder = tmp_path_factory.mktemp("records")
     with pytest.raises(vs.errors.TransferError, match=message):
-        vs.probe_transfer(url, folder, options=options, open_storage=kind, **SMALL)
+        vs.serving.probe_transfer(url, folder, options=options, open_storage=kind, **SMALL)
     assert look() == []
     assert list(folder.iterdir()) == []
 
@@ -147,7 +146,7 @@ def test_a_disk_that_is_really_full(tmp_path: Path) -> None:
         pytest.skip("this user may not mount a small disk: only a simulated full disk was tried")
     try:
         with pytest.raises(vs.errors.TransferError, match=os.strerror(errno.ENOSPC)):
-            vs.probe_transfer(str(disk), megabytes=4, files=4, verbose=0)
+            vs.serving.probe_transfer(str(disk), megabytes=4, files=4, verbose=0)
         assert list(disk.iterdir()) == []
     finally:
         subprocess.run(["umount", str(disk)], check=True)
@@ -169,7 +168,9 @@ def test_a_broken_connection_is_an_error_and_nothing_is_left(place: Place) -> No
         pytest.skip("a store on this machine has no connection to break")
     try:
         with pytest.raises(vs.errors.TransferError):
-            vs.probe_transfer(url, options=options, megabytes=4, files=2, streams=1, open_storage=Patient, verbose=0)
+            vs.serving.probe_transfer(
+                url, options=options, megabytes=4, files=2, streams=1, open_storage=Patient, verbose=0
+            )
         assert proxy.cuts
     finally:
         proxy.close()
@@ -183,28 +184,28 @@ def _without_retries(self: Storage, address: Any) -> None:
 
 def test_missing_permission_is_an_error(sftp: Any, tmp_path: Path) -> None:
     with pytest.raises(vs.errors.TransferError, match="credentials"):
-        vs.probe_transfer("/sys/vmselect", megabytes=0.1, verbose=0)
+        vs.serving.probe_transfer("/sys/vmselect", megabytes=0.1, verbose=0)
     with stores.sftp_store(tmp_path, server_options="-R") as (url, options, _):
         (tmp_path / "data").mkdir()
         with pytest.raises(vs.errors.TransferError, match=os.strerror(errno.EACCES)):
-            vs.probe_transfer(url, options=options, megabytes=0.1, verbose=0)
+            vs.serving.probe_transfer(url, options=options, megabytes=0.1, verbose=0)
         assert list((tmp_path / "data").iterdir()) == []
         wrong = {**options, "key_filename": str(tmp_path / "host")}
         with pytest.raises(vs.errors.TransferError, match="credentials"):
-            vs.probe_transfer(url, options=wrong, megabytes=0.1, verbose=0)
+            vs.serving.probe_transfer(url, options=wrong, megabytes=0.1, verbose=0)
     with pytest.raises(vs.errors.TransferError):
-        vs.probe_transfer(url, options=options, megabytes=0.1, verbose=0)
+        vs.serving.probe_transfer(url, options=options, megabytes=0.1, verbose=0)
 
 
 def test_refused_keys_and_a_missing_bucket(capfd: pytest.CaptureFixture[str]) -> None:
     with stores.s3_store() as (url, options):
         with pytest.raises(vs.errors.TransferError, match="bucket"):
-            vs.probe_transfer("s3://nothing/here", options=options, megabytes=0.1, verbose=0)
+            vs.serving.probe_transfer("s3://nothing/here", options=options, megabytes=0.1, verbose=0)
         endpoint = options["client_kwargs"]["endpoint_url"]
         _check_keys(endpoint, after_requests=0)
         try:
             with pytest.raises(vs.errors.TransferError, match="credentials") as refused:
-                vs.probe_transfer(url, options=options, megabytes=0.1, verbose=0)
+                vs.serving.probe_transfer(url, options=options, megabytes=0.1, verbose=0)
         finally:
             _check_keys(endpoint, after_requests=float("inf"))
         assert stores.SECRET not in str(refused.value)
@@ -243,21 +244,21 @@ def test_kill_9_is_cleaned_up_by_the_command_and_not_before(tmp_path: Path) -> N
     store = tmp_path / "store"
     process = _start_slow(str(store), tmp_path / "records")
     try:
-        (kept,) = vs.clean_transfers(str(store))
+        (kept,) = vs.serving.clean_transfers(str(store))
         assert not kept.removed
         assert kept.reason
-        assert _command("transfer", str(store), "--clean").returncode == 1
+        assert _command("serve", "transfer", str(store), "--clean").returncode == 1
     finally:
         process.kill()
         process.communicate()
     (store / "vmselect-transfer-notes").mkdir()  # looks alike, and is the user's
     (store / "data.csv").write_text("1")
     assert any(store.glob("vmselect-transfer-*/part-*"))
-    done = _command("transfer", str(store), "--clean")
+    done = _command("serve", "transfer", str(store), "--clean")
     assert done.returncode == 0, done.stderr
     assert "removed" in done.stderr
     assert sorted(path.name for path in store.iterdir()) == ["data.csv", "vmselect-transfer-notes"]
-    assert "removed" not in _command("transfer", str(store), "--clean").stderr
+    assert "removed" not in _command("serve", "transfer", str(store), "--clean").stderr
 
 
 def test_leftovers_of_every_store_are_found(place: Place) -> None:
@@ -277,18 +278,18 @@ def test_leftovers_of_every_store_are_found(place: Place) -> None:
         key = f"folder/{folder_name('5' * 32)}/part-000000.bin"
         storage.files.call_s3("create_multipart_upload", Bucket="bucket", Key=key)
     storage.close()
-    found = vs.clean_transfers(url, options=options)
+    found = vs.serving.clean_transfers(url, options=options)
     assert [leftover.removed for leftover in found] == [True] + [False] * (5 + url.startswith("s3"))
-    assert all(leftover.removed for leftover in vs.clean_transfers(url, options=options, everything=True))
+    assert all(leftover.removed for leftover in vs.serving.clean_transfers(url, options=options, everything=True))
     left = [path for path in look() if not str(path).endswith(("store", "data"))]
     assert left == []
 
 
 def test_no_credential_is_recorded_or_printed(s3: Any, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     url, options = s3
-    record = vs.probe_transfer(url, tmp_path, options=options, megabytes=0.1, instance_type="here")
+    record = vs.serving.probe_transfer(url, tmp_path, options=options, megabytes=0.1, instance_type="here")
     with pytest.raises(vs.errors.TransferError) as refused:
-        vs.probe_transfer("sftp://me:hush-hush@127.0.0.1:1/x?token=abcdef", megabytes=0.1)
+        vs.serving.probe_transfer("sftp://me:hush-hush@127.0.0.1:1/x?token=abcdef", megabytes=0.1)
     shown = record.to_json() + repr(record) + str(refused.value) + "".join(capfd.readouterr())
     shown += "".join(path.read_text() for path in tmp_path.iterdir())
     for secret in (stores.SECRET, "AKIATESTTESTTEST", "hush-hush", "abcdef"):
@@ -302,12 +303,14 @@ def _command(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 def test_the_command_shows_size_and_cost_before_anything_moves(tmp_path: Path) -> None:
     store = tmp_path / "store"
-    asked = _command("transfer", str(store), "--megabytes", "1")
+    asked = _command("serve", "transfer", str(store), "--megabytes", "1")
     assert asked.returncode == 2
     assert "1 MB" in asked.stderr
     assert "--yes" in asked.stderr
     assert not store.exists()
-    done = _command("transfer", str(store), str(tmp_path / "records"), "--megabytes", "1", "--yes", "--format", "json")
+    done = _command(
+        "serve", "transfer", str(store), str(tmp_path / "records"), "--megabytes", "1", "--yes", "--format", "json"
+    )
     assert done.returncode == 0, done.stderr
     (row,) = json.loads(done.stdout)
     assert (row["megabytes"], row["files"], row["cost_usd"]) == (1.0, 8, 0.0)

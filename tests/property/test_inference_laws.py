@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import vmselect as vs
+from vmselect.records import InferenceRecord
 from vmselect.records.latency_histogram import bucket_of, count_buckets, percentile, percentile_of_buckets, value_of
 
 times = st.floats(min_value=1e-6, max_value=1e4)
@@ -31,7 +32,7 @@ def test_a_bucket_stands_for_what_is_in_it(seconds: float) -> None:
 def test_percentiles_rise_and_do_not_depend_on_the_order(values: list[float], rnd: Any, one: float, two: float) -> None:
     shuffled = list(values)
     rnd.shuffle(shuffled)
-    record, twin = (vs.InferenceRecord.from_times(instance_type="a", call_seconds=v) for v in (values, shuffled))
+    record, twin = (InferenceRecord.from_times(instance_type="a", call_seconds=v) for v in (values, shuffled))
     low, high = sorted((one, two))
     assert record.percentile(low) <= record.percentile(high)  # type: ignore[operator]
     assert record.percentile(one) == twin.percentile(one)
@@ -41,7 +42,7 @@ def test_percentiles_rise_and_do_not_depend_on_the_order(values: list[float], rn
 @given(st.lists(times, min_size=1, max_size=50), st.integers(1, 64), st.integers(1, 8))
 def test_a_record_survives_its_file(tmp_path_factory: Any, values: list[float], batch: int, clients: int) -> None:
     folder = tmp_path_factory.mktemp("records")
-    record = vs.InferenceRecord.from_times(instance_type="a", call_seconds=values, batch_size=batch, clients=clients)
+    record = InferenceRecord.from_times(instance_type="a", call_seconds=values, batch_size=batch, clients=clients)
     record.save(folder)
     assert vs.load_records(folder) == [record]
     assert record.items_per_second == pytest.approx(batch * len(values) * clients / sum(values))
@@ -50,7 +51,7 @@ def test_a_record_survives_its_file(tmp_path_factory: Any, values: list[float], 
 @settings(max_examples=200)
 @given(st.data())
 def test_a_damaged_record_is_refused(tmp_path_factory: Any, data: st.DataObject) -> None:
-    record = vs.InferenceRecord.from_times(instance_type="a", call_seconds=[0.1, 0.2, 0.3])
+    record = InferenceRecord.from_times(instance_type="a", call_seconds=[0.1, 0.2, 0.3])
     content = json.loads(record.to_json())
     part = data.draw(st.sampled_from([content, content["calls"], content["setup"]]))
     key = data.draw(st.sampled_from(sorted(part)))
@@ -77,7 +78,7 @@ def test_in_an_open_loop_a_higher_rate_never_makes_an_answer_come_sooner(
             now += round(seconds * 1e9)
 
         left = iter([0.0, *beats])
-        probe = vs.probe_inference(rate=calls_per_second, verbose=0, clock=lambda: now, sleep=sleep)
+        probe = vs.serving.probe_inference(rate=calls_per_second, verbose=0, clock=lambda: now, sleep=sleep)
         with probe as p:
             return list(p.run(lambda _: sleep(next(left)), range(len(beats) + 1)).calls.latency)
 

@@ -18,6 +18,8 @@ import pandas as pd
 import vmselect as vs
 from vmselect import catalog as prices
 from vmselect.errors import VmselectError
+from vmselect.probe.sampling import Alarm
+from vmselect.records import InferenceRecord, TransferRecord
 from vmselect.records.record import Environment
 
 
@@ -163,11 +165,11 @@ def _comparing(catalog: vs.Catalog, ranking: vs.Ranking) -> list[Target]:
     ]  # fmt: skip
     by = {"records": records, "by": "batch_size"}
     between = vs.compare(records, by="batch_size")
-    needs = vs.Requirements({"cost": 5})
+    needs = vs.stats.Requirements({"cost": 5})
     workers = [one.model_copy(update={"factors": {"nodes": 1 + one.batch_size // 128}}) for one in records]
-    sped_up = vs.scaling(workers, epochs=5)
+    sped_up = vs.stats.scaling(workers, epochs=5)
     return [
-        Target("scaling", vs.scaling, {"records": workers, "epochs": 5}),
+        Target("scaling", vs.stats.scaling, {"records": workers, "epochs": 5}),
         Target("Scaling.to_json", sped_up.to_json),
         Target("compare", vs.compare, by),
         Target("compare by price", vs.compare, by | {"metric": "cost_usd", "epochs": 5, "catalog": catalog}),
@@ -175,10 +177,10 @@ def _comparing(catalog: vs.Catalog, ranking: vs.Ranking) -> list[Target]:
         Target("Comparison.differ", between.differ, {"one": "64", "other": "128"}),
         Target("Comparison.chart", between.chart),
         Target("Comparison.to_json", between.to_json),
-        Target("effects", vs.effects, {"records": records, "factors": "batch_size"}),
+        Target("effects", vs.stats.effects, {"records": records, "factors": "batch_size"}),
         Target("Comparison.report", between.report, {"path": "comparison.html"}),
-        Target("Requirements", vs.Requirements, {"needs": {"cost": 5}}),
-        Target("Requirements.load", vs.Requirements.load, {"path": "needs.json"}),
+        Target("Requirements", vs.stats.Requirements, {"needs": {"cost": 5}}),
+        Target("Requirements.load", vs.stats.Requirements.load, {"path": "needs.json"}),
         Target("Requirements.score", needs.score, {"ranking": ranking}),
         Target("diagnose", vs.diagnose, {"profile": records[0]}),
     ]
@@ -187,28 +189,28 @@ def _comparing(catalog: vs.Catalog, ranking: vs.Ranking) -> list[Target]:
 def _probing() -> list[Target]:
     return [
         Target("probe_loop", vs.probe_loop, {"path": "a.json", "batch_size": 8}),
-        Target("InferenceProbe", vs.InferenceProbe, {"path": "a.json"}),
-        Target("probe_inference", vs.probe_inference, {"path": "a.json", "batch_size": 8}),
-        Target("Alarm", vs.Alarm, {"notify": "echo"}),
-        Target("Transfer", vs.Transfer, {"data_gb": 1.0}),
-        Target("TransferRecord.from_times", vs.TransferRecord.from_times, {
+        Target("InferenceProbe", vs.serving.InferenceProbe, {"path": "a.json"}),
+        Target("probe_inference", vs.serving.probe_inference, {"path": "a.json", "batch_size": 8}),
+        Target("Alarm", Alarm, {"notify": "echo"}),
+        Target("Transfer", vs.serving.Transfer, {"data_gb": 1.0}),
+        Target("TransferRecord.from_times", TransferRecord.from_times, {
             "instance_type": "x", "url": "s3://bucket", "megabytes": 10, "upload_seconds": [1, 2],
             "download_seconds": [1, 2]}),
-        Target("InferenceRecord.from_times", vs.InferenceRecord.from_times, {
+        Target("InferenceRecord.from_times", InferenceRecord.from_times, {
             "instance_type": "x", "batch_size": 8, "call_seconds": [0.02, 0.03]}),
     ]  # fmt: skip
 
 
 def _serving(catalog: vs.Catalog) -> list[Target]:
-    record = vs.InferenceRecord.from_times(instance_type="g4dn.xlarge", batch_size=8, call_seconds=[0.02] * 50)
-    ranking = vs.rank_inference([record], load=50, catalog=catalog)
+    record = InferenceRecord.from_times(instance_type="g4dn.xlarge", batch_size=8, call_seconds=[0.02] * 50)
+    ranking = vs.serving.rank_inference([record], load=50, catalog=catalog)
     return [
-        Target("rank_inference", vs.rank_inference, {"records": [record], "load": 50, "catalog": catalog}),
+        Target("rank_inference", vs.serving.rank_inference, {"records": [record], "load": 50, "catalog": catalog}),
         Target("ServingRanking.chart", ranking.chart),
         Target("ServingRow.cost_usd", ranking.best.cost_usd, {"items": 5}),
-        Target("Bill.of", vs.Bill.of, {"parts": {"training": 5.0}}),
-        Target("Bill.of named", lambda training: vs.Bill.of(training=training), {"training": 5.0}),
-        Target("Bill.times", vs.Bill.of(training=5.0).times, {"factor": 2}),
+        Target("Bill.of", vs.serving.Bill.of, {"parts": {"training": 5.0}}),
+        Target("Bill.of named", lambda training: vs.serving.Bill.of(training=training), {"training": 5.0}),
+        Target("Bill.times", vs.serving.Bill.of(training=5.0).times, {"factor": 2}),
     ]
 
 

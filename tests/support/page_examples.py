@@ -80,15 +80,16 @@ def batch_sizes(folder: Path) -> None:
 def services(folder: Path) -> None:
     """Trainings in ``profiles/``, and records of training, inference and transfer in ``records/``."""
     import vmselect as vs
+    from vmselect.records import InferenceRecord, TransferRecord
 
     three_machines(folder)
     for name, seconds in (("g4dn.xlarge", 0.05), ("g5.xlarge", 0.02)):
         times = [seconds * (1 + 0.1 * (call % 3)) for call in range(200)]
-        vs.InferenceRecord.from_times(
+        InferenceRecord.from_times(
             instance_type=name, provider="aws", batch_size=32, call_seconds=times, first_seconds=1.5,
             bytes_per_item=1e5, model="resnet",
         ).save(folder / "records" / f"{name}-inference.json")  # fmt: skip
-        moved = vs.TransferRecord.from_times(
+        moved = TransferRecord.from_times(
             instance_type=name, provider="aws", url="s3://data", megabytes=100, upload_seconds=2, download_seconds=1
         )
         moved.model_copy(update={"cost_usd": 0.009}).save(folder / "records" / f"{name}-transfer.json")

@@ -195,7 +195,7 @@ def _rank(name: str) -> vs.Ranking:
 
 
 def _effects(name: str) -> vs.Effects:
-    return vs.effects(_records(name), factors=["machine", "batch_size"], metric="step_seconds")
+    return vs.stats.effects(_records(name), factors=["machine", "batch_size"], metric="step_seconds")
 
 
 def _select(name: str) -> vs.Ranking:

@@ -3,8 +3,7 @@
 import sys
 import time
 
-from vmselect.probe.storage import Storage
-from vmselect.probe.transfer import probe_transfer
+from vmselect.probe.transfer import Storage, probe_transfer
 
 
 class Slow(Storage):

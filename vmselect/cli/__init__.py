@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from vmselect import __version__
-from vmselect.cli import history, prices, sweep
+from vmselect.cli import history, prices, serve, sweep
 from vmselect.cli.check import check
 from vmselect.cli.compare import compare
 from vmselect.cli.demo import demo
@@ -24,7 +24,6 @@ from vmselect.cli.probe import CONTEXT, probe
 from vmselect.cli.rank import next_probe, rank, report, select
 from vmselect.cli.schema import schema
 from vmselect.cli.score import outcome, score
-from vmselect.cli.transfer import transfer
 from vmselect.errors import VmselectError
 from vmselect.probe.script import Interrupted
 
@@ -53,12 +52,12 @@ app.command()(score)
 app.command()(outcome)
 app.command()(compare)
 app.command()(diff)
-app.command()(transfer)
 app.command()(export)
 app.command()(mcp)
 app.command()(schema)
 app.add_typer(prices.app, name="prices")
 app.add_typer(sweep.app, name="sweep")
+app.add_typer(serve.app, name="serve")
 app.add_typer(history.app, name="history")
 accept_quiet(app)
 

@@ -531,6 +531,27 @@ class SweepSummary(Output):
     uncopied: dict[str, str]
 
 
+class InferenceRow(Output):
+    """A machine that serves a model under a load."""
+
+    rank: int
+    instance_type: str
+    provider: str
+    region: str
+    market: str
+    batch_size: int
+    clients: int
+    load: float | None
+    instances: int
+    items_per_second: float
+    latency_seconds: float
+    hourly_usd: float
+    hourly_low: float
+    hourly_high: float
+    usd_per_million_items: float
+    tied_with_best: bool
+
+
 class TransferRow(Output):
     """Measured transfers to and from a store."""
 
@@ -573,11 +594,12 @@ OUTPUTS: Mapping[str, Printed] = {
     "ranking": Printed(1, RankingOutput, ("rank", "select", "demo")),
     "schema": Printed(1, list[SchemaRow], ("schema",)),
     "score": Printed(1, Score, ("score",)),
+    "serve-inference": Printed(1, list[InferenceRow], ("serve inference",)),
+    "serve-transfer": Printed(1, list[TransferRow], ("serve transfer",)),
     "sweep-clean": Printed(1, list[_model(Cleaned)], ("sweep clean",)),
     "sweep-line": Printed(1, SweepSummary | SweepEvent, ("sweep run", "sweep resume")),
     "sweep-plan": Printed(1, list[PlannedTrial], ("sweep plan",)),
     "sweep-status": Printed(1, list[TrialStatus], ("sweep status",)),
-    "transfer": Printed(1, list[TransferRow], ("transfer",)),
 }
 """Kinds of JSON that commands print with ``--format json``. A running sweep prints one JSON value per line."""
 

@@ -4,7 +4,6 @@ from vmselect.comparison.changes import Change, Changes, find_changes
 from vmselect.comparison.comparison import Comparison, compare
 from vmselect.comparison.factorial_effects import Effects, effects
 from vmselect.comparison.requirements import Need, Requirements, Scores
-from vmselect.comparison.retrieval import retrieve_and_infer
 from vmselect.comparison.speedup import Scaling, scaling
 
 __all__ = [
@@ -19,6 +18,5 @@ __all__ = [
     "compare",
     "effects",
     "find_changes",
-    "retrieve_and_infer",
     "scaling",
 ]

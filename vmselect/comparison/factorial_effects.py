@@ -227,7 +227,7 @@ def effects(
     >>> import vmselect as vs
     >>> rows = [{"cores": c, "batch": b, "seconds": 8 / c + b / 64 + noise}
     ...         for c in (1, 2) for b in (64, 128) for noise in (-0.01, 0.0, 0.01)]
-    >>> e = vs.effects(rows, factors=["cores", "batch"], metric="seconds")
+    >>> e = vs.stats.effects(rows, factors=["cores", "batch"], metric="seconds")
     >>> e.main[["factor", "level", "effect"]].round(2).values.tolist()
     [['cores', 1, 2.0], ['cores', 2, -2.0], ['batch', 64, -0.5], ['batch', 128, 0.5]]
     >>> e.factors["factor"].tolist()
@@ -264,7 +264,7 @@ def effects(
 
 @dataclass(frozen=True, eq=False)
 class Effects(Result):
-    """The effects of factors on a metric; made by :func:`vmselect.effects`.
+    """The effects of factors on a metric; made by :func:`vmselect.stats.effects`.
 
     Tables: ``cells`` (mean of every combination of levels), ``main`` (effect of each level), ``interactions`` (effect
     of each pair of levels in addition to their main effects), ``factors`` (share of all variation that each factor

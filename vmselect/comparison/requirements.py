@@ -219,7 +219,7 @@ class Part:
 
 @dataclass(frozen=True, eq=False)
 class Scores(Result):
-    """Candidates with their scores, best first; made by :meth:`vmselect.Requirements.score`."""
+    """Candidates with their scores, best first; made by :meth:`vmselect.stats.Requirements.score`."""
 
     _table = "scores_html"
 

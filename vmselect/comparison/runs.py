@@ -283,7 +283,7 @@ def _find_other_settings(parts: Mapping[Levels, Sequence[Profile]], names: Seque
     found = []
     if inside:
         message = f"Runs of the same group differ in {', '.join(inside)}, which increases their spread."
-        found.append(Finding("mixed-settings", message, "Group by these factors too, or use vmselect.effects."))
+        found.append(Finding("mixed-settings", message, "Group by these factors too, or use vmselect.stats.effects."))
     if between:
         message = f"The groups also differ in {', '.join(between)}, which may explain a difference."
         remedy = "Measure all groups with the same settings, or group by these factors too."

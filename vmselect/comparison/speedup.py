@@ -67,7 +67,7 @@ class Speedup:
 
 @dataclass(frozen=True, eq=False)
 class Scaling:
-    """Speed-ups of several workers; made by :func:`vmselect.scaling`. ``rows`` are sorted by setup and nodes."""
+    """Speed-ups of several workers; made by :func:`vmselect.stats.scaling`. ``rows`` are sorted by setup and nodes."""
 
     rows: tuple[Speedup, ...]
     epochs: int
@@ -115,7 +115,7 @@ def scaling(records: Any, *, epochs: int, confidence: float = 0.9, model: str | 
     ...     made = vs.Profile.from_times(instance_type="m", batch_size=96, steps_per_epoch=100, init_seconds=1.0,
     ...                                  first_iteration_seconds=1.0, iteration_seconds=[seconds] * 9)
     ...     return made.model_copy(update={"factors": {"nodes": nodes}})
-    >>> found = vs.scaling([probed(1, 0.40), probed(2, 0.25)], epochs=50)
+    >>> found = vs.stats.scaling([probed(1, 0.40), probed(2, 0.25)], epochs=50)
     >>> [(row.nodes, round(row.speedup, 2), round(row.efficiency, 2), round(row.cost_ratio, 2)) for row in found.rows]
     [(2, 1.6, 0.8, 1.25)]
     """

@@ -293,7 +293,7 @@ def read_caller(frame: FrameType | None, name: str) -> _Caller:
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class CallProbe(_LoadProbe):
-    """Context manager that calls a function under load and measures its latency; use :func:`vmselect.probe_inference`.
+    """Context manager that calls a function under load and measures its latency; made by :func:`probe_inference`.
 
     Args:
         path: file for the record, or folder in which each :meth:`run` writes a record.
@@ -365,9 +365,7 @@ class CallProbe(_LoadProbe):
         repeated as often as necessary; a generator is read only once, so there may be fewer calls.
         """
         if self._machine is None:
-            raise ProbeError(
-                "p.run was called outside the with block. Call it inside `with vmselect.probe_inference() as p:`."
-            )
+            raise ProbeError("p.run was called outside the with block. Call it inside `with probe_inference() as p:`.")
         if not callable(function):
             raise ArgumentError(f"function must be callable, not {show(function)}.")
         batches = cut_batches(inputs, batch_size=self.batch_size, calls=maybe(check_count, "calls", calls))

@@ -318,7 +318,7 @@ class IterationProbe(StepProbe, KerasProbe):
         metrics: additional metrics for the profile: maps names to numbers, or to functions called at the end.
         factors: settings that differ between runs, for the profile: maps names to numbers, texts or bools.
         sample: seconds between two samples of machine usage; with None, usage is not sampled.
-        alarm: an :class:`~vmselect.Alarm` that reports, for example, high CPU utilization during the training.
+        alarm: an :class:`~vmselect.probe.sampling.Alarm` that reports, such as high CPU utilization.
         name: name of this training, if the program runs several.
         protect_files: with True, let ModelCheckpoint, OrbaxCheckpoint, BackupAndRestore, CSVLogger and TensorBoard
             write to a scratch folder, so that none of your files is replaced. Ignored with ``stop=False``.

@@ -60,7 +60,7 @@ class Alarm:
     It is called again only after the quantity has returned to the other side of the threshold.
 
     Args:
-        notify: a function that takes the :class:`~vmselect.Finding`, or a command as a list of words or as one line,
+        notify: a function that takes the :class:`Finding`, or a command as a list of words or as one line,
             which is split as by a shell. The command gets the finding as text in the environment variable
             ``VMSELECT_ALARM``. It runs in the background: the training does not wait for it and does not fail if the
             command fails.
@@ -72,8 +72,8 @@ class Alarm:
         above, below: threshold of ``quantity``. Pass one of the two.
 
     >>> import vmselect as vs
-    >>> probe = vs.IterationProbe("records/", stop=False, alarm=vs.Alarm(print, cpu=0.95, seconds=60))
-    >>> idle = vs.Alarm(print, quantity="gpu*_busy_share", below=0.2, seconds=60)
+    >>> probe = vs.IterationProbe("records/", stop=False, alarm=Alarm(print, cpu=0.95, seconds=60))
+    >>> idle = Alarm(print, quantity="gpu*_busy_share", below=0.2, seconds=60)
     """
 
     def __init__(
@@ -454,7 +454,7 @@ def check_sample(sample: Any, alarm: Any) -> tuple[float | None, Alarm | None]:
     """Check and return two arguments of a probe: ``sample`` (seconds between two usage samples) and ``alarm``."""
     interval = maybe(check_number, "sample", sample, least=MIN_SAMPLE_SECONDS, most=3600)
     if alarm is not None and not isinstance(alarm, Alarm):
-        raise ArgumentError(f"alarm must be a vmselect.Alarm, not {show(alarm)}.")
+        raise ArgumentError(f"alarm must be a vmselect.probe.sampling.Alarm, not {show(alarm)}.")
     if alarm is not None and interval is None:
         raise ArgumentError("alarm= requires usage samples. Set sample= to the seconds between two samples.")
     return interval, alarm

@@ -1,7 +1,5 @@
 """Rankings: machine estimates joined with prices, ordered by cost, time or both, under a deadline and a budget."""
 
-from vmselect.ranking.bill import Bill as Bill
-from vmselect.ranking.bill import BillPart as BillPart
 from vmselect.ranking.estimates import MachineEstimate as MachineEstimate
 from vmselect.ranking.measures import MEASURES as MEASURES
 from vmselect.ranking.rank_machines import rank as rank
@@ -12,8 +10,5 @@ from vmselect.ranking.rows import Excluded as Excluded
 from vmselect.ranking.rows import Row as Row
 from vmselect.ranking.selection_cost import MethodologyCost as MethodologyCost
 from vmselect.ranking.selection_cost import SelectionCost as SelectionCost
-from vmselect.ranking.serving import ServingRanking as ServingRanking
-from vmselect.ranking.serving import ServingRow as ServingRow
-from vmselect.ranking.serving import rank_inference as rank_inference
 from vmselect.ranking.spot import Interruptions as Interruptions
 from vmselect.ranking.transfer_cost import Transfer as Transfer

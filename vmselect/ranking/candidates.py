@@ -32,7 +32,7 @@ from vmselect.records import Profile
 from vmselect.units import list_some
 
 if TYPE_CHECKING:
-    from vmselect.ranking.serving import Service
+    from vmselect.serving.rank import Service
 
 OFFER_FIELDS = ("provider", "service", "region", "market", "gpu_model", "gpu_count", "vcpus", "memory_gib")
 THIN_BATCH = 32

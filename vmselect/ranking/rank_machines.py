@@ -116,7 +116,7 @@ def rank(
     A machine with GPUs whose training ran on none of them is excluded, unless ``include_unused_gpus`` is True.
     ``services="sagemaker"`` prices each machine also as the managed service with the same hardware, ``p3.2xlarge`` as
     ``ml.p3.2xlarge``.
-    ``transfer`` (a :class:`~vmselect.Transfer`) adds time and cost of moving the data in and the model out.
+    ``transfer`` (a :class:`~vmselect.serving.Transfer`) adds time and cost of moving the data in and the model out.
     ``machines`` adds machines that were never probed: ``"all"`` (or ``"catalog"``) for all GPU machines of the catalog,
     or names of instance types. Their step times are predicted from the probes, from ``history`` (records of other
     trainings on several GPUs) and from published figures of GPUs. ``provider``, ``gpu``, ``gpu_memory_gib`` (minimum
@@ -133,7 +133,7 @@ def rank(
     ``objective`` may also weigh ``"energy"`` (kWh) and ``"co2"`` (kg), and ``co2_limit_kg`` excludes candidates that
     emit more; with ``co2_chance``, those that keep that limit with a lower probability. Candidates whose energy is
     unknown are then excluded. ``emissions`` (:class:`vmselect.energy.Emissions`) states how CO2 follows from energy.
-    :func:`vmselect.rank_inference` ranks inference records.
+    :func:`vmselect.serving.rank_inference` ranks inference records.
     """
     history = list_items(history)
     enough_regret = choose_enough_regret(enough_regret, history=bool(history))
@@ -271,7 +271,9 @@ def choose_profiles(profiles: Profile | Iterable[Profile], model: str | None, fi
     """Profiles of the model ``model`` and of the training ``fit`` of a program; None selects all."""
     records = [profiles] if isinstance(profiles, (Record, str, bytes)) else list_items(profiles)
     if any(isinstance(record, InferenceRecord) for record in records):
-        raise ArgumentError("Some of the records are inference records. Rank them with vmselect.rank_inference.")
+        raise ArgumentError(
+            "Some of the records are inference records. Rank them with vmselect.serving.rank_inference."
+        )
     given, model = read_records(records, Profile, error=RankingError), maybe(check_name, "model", model)
     named = [profile for profile in given if model is None or profile.model == model]
     if not named:

@@ -61,7 +61,7 @@ class Transfer:
             if missing:
                 reason = f"no transfer record of {one.instance_type} contains the time of {' and '.join(missing)}"
                 excluded.append(
-                    Excluded(one.title, "no_transfer", f"{reason}; run vmselect.probe_transfer on this machine")
+                    Excluded(one.title, "no_transfer", f"{reason}; run vmselect.serving.probe_transfer on this machine")
                 )
             else:
                 charged.append(self._add(one, {name: taken for name, taken in found.items() if taken}, mine))

@@ -38,8 +38,9 @@ from vmselect.units import SECONDS_PER_HOUR, count_epochs, hours
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from vmselect.ranking import Ranking, Row, ServingRanking
+    from vmselect.ranking import Ranking, Row
     from vmselect.scoring.score import Accuracy
+    from vmselect.serving.rank import ServingRanking
 
 MAX_POINTS = 400
 MAX_LABELS = 12

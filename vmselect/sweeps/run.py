@@ -85,7 +85,7 @@ class SweepResult:
     stand_ins: bool = False
 
     def scaling(self, *, epochs: int, confidence: float = 0.9, model: str | None = None) -> Scaling:
-        """Return the speed-up by the number of nodes: :func:`vmselect.scaling` of the profiles among the records."""
+        """Return the speed-up by number of nodes: :func:`vmselect.stats.scaling` of the profiles among the records."""
         from vmselect.comparison import scaling
 
         trainings = [record for record in self.records if isinstance(record, Profile)]

@@ -101,7 +101,9 @@ def test_own_prices_add_to_the_shipped_ones_and_a_catalog_replaces_them(run: Run
     assert "Excluded: g4dn.xlarge" in run("rank", profiles, "-e", 5, "--catalog", own)
 
 
-@pytest.mark.parametrize("command", ["probe", "estimate", "rank", "prices show", "compare", "transfer", "sweep run"])
+@pytest.mark.parametrize(
+    "command", ["probe", "estimate", "rank", "prices show", "compare", "serve transfer", "sweep run"]
+)
 def test_help_shows_no_value_for_flags(run: Run, command: str) -> None:
     lines = [line for line in run(*command.split(), "--help").splitlines() if "--help" not in line]
     assert any("--" in line for line in lines)

@@ -21,7 +21,7 @@ from vmselect.catalog.refresh import Progress
 from vmselect.cli import app
 from vmselect.cli.output_models import OUTPUTS, generate_schema, schema_file, schema_names
 from vmselect.cli.schema import FOLDER, list_schemas
-from vmselect.records import registry
+from vmselect.records import InferenceRecord, registry
 from vmselect.records.store import load_record
 from vmselect.records.training import Fit
 from vmselect.sweeps.run import Cleaned
@@ -142,6 +142,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for error in (0.05, -0.02, 0.3):
         for record in make_pair(error, ranking="0" * 31 + "1", rank=1):
             record.save(where / "forecasts")
+    InferenceRecord.from_times(instance_type="g5.xlarge", batch_size=8, call_seconds=[0.01] * 50).save(
+        where / "inference"
+    )
     study = vs.ConvergenceStudy.from_epochs({64: [13, 14]}, metrics={64: 0.97})
     study.save(where / "study.json")
     (where / "needs.yaml").write_text("needs: {step_seconds: 2}\n")
@@ -189,7 +192,8 @@ OUTPUT_OF = {
     "score": ["score {}/forecasts", "score {}/machines"],
     "sweep-plan": ["sweep plan {}/plan.yaml"],
     "sweep-status": ["sweep status {}/sweep"],
-    "transfer": ["transfer file://{}/store --megabytes 1 --files 2 --yes"],
+    "serve-inference": ["serve inference {}/inference", "serve inference {}/inference --load 100"],
+    "serve-transfer": ["serve transfer file://{}/store --megabytes 1 --files 2 --yes"],
 }  # fmt: skip
 """Commands whose JSON is validated, by schema; the others have tests of their own."""
 
@@ -202,7 +206,7 @@ def test_output_is_valid(name: str, command: str, folder: Path) -> None:
         (folder / "new.csv").write_text(
             (folder / "old.csv").read_text().replace(",0.9,", ",1.1,").replace("gone", "new")
         )
-    if name == "transfer":
+    if name == "serve-transfer":
         pytest.importorskip("fsspec", reason="fsspec is not installed: nothing is transferred")
     words = [word.replace("{}", str(folder)) for word in command.split()]
     value = json.loads(invoke(*words, "--format", "json"))

@@ -16,7 +16,7 @@ import vmselect as vs
 from vmselect.comparison.level_shifts import find_shifts
 from vmselect.comparison.metrics import guess_better
 from vmselect.errors import ArgumentError, ComparisonError
-from vmselect.records import Usage
+from vmselect.records import InferenceRecord, Usage
 from vmselect.records.transfer import TransferRecord
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "support"))
@@ -213,8 +213,8 @@ def test_totals_and_costs_are_predicted() -> None:
 
 
 def test_metrics_of_inference() -> None:
-    def load(name: str, seconds: float) -> vs.InferenceRecord:
-        return vs.InferenceRecord.from_times(instance_type=name, batch_size=32, call_seconds=[seconds] * 10)
+    def load(name: str, seconds: float) -> InferenceRecord:
+        return InferenceRecord.from_times(instance_type=name, batch_size=32, call_seconds=[seconds] * 10)
 
     records = [load("a", 0.02 + 0.001 * i) for i in range(4)] + [load("b", 0.03 + 0.001 * i) for i in range(4)]
     for metric in ("call_seconds", "p99_seconds", "throughput"):

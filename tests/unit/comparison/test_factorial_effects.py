@@ -39,7 +39,7 @@ def effect(frame, **where) -> float:
 
 
 def test_known_effects_are_estimated() -> None:
-    e = vs.effects(rows(noise=0), factors=["machine", "batch"], metric="seconds")
+    e = vs.stats.effects(rows(noise=0), factors=["machine", "batch"], metric="seconds")
     assert e.average == pytest.approx(10)
     assert effect(e.main, factor="machine", level=1) == pytest.approx(3)
     assert effect(e.main, factor="batch", level=-1) == pytest.approx(-1)
@@ -52,7 +52,7 @@ def test_one_factor_equals_an_analysis_of_variance() -> None:
     rng = np.random.default_rng(2)
     groups = {name: rng.normal(mean, 1, count) for name, mean, count in (("a", 1, 7), ("b", 2, 5), ("c", 1.5, 9))}
     table = [{"cloud": name, "score": value} for name, values in groups.items() for value in values]
-    e = vs.effects(table, factors="cloud", metric="score")
+    e = vs.stats.effects(table, factors="cloud", metric="score")
     known = stats.f_oneway(*groups.values())
     assert e.factors["statistic"][0] == pytest.approx(known.statistic)
     assert e.factors["p_value"][0] == pytest.approx(known.pvalue)
@@ -62,7 +62,7 @@ def test_two_levels_equal_a_t_test() -> None:
     rng = np.random.default_rng(3)
     one, other = rng.normal(5, 1, 8), rng.normal(6, 1, 6)
     table = [{"side": s, "value": v} for s, values in (("l", one), ("r", other)) for v in values]
-    e = vs.effects(table, factors=["side"], metric="value", confidence=0.9)
+    e = vs.stats.effects(table, factors=["side"], metric="value", confidence=0.9)
     known = stats.ttest_ind(one, other)
     assert e.main["p_value"][0] == pytest.approx(known.pvalue)
     assert (2 * e.main.loc[0, ["low", "high"]]).tolist() == pytest.approx(list(known.confidence_interval(0.9)))
@@ -70,7 +70,7 @@ def test_two_levels_equal_a_t_test() -> None:
 
 def test_on_the_log_scale_an_effect_is_a_percentage() -> None:
     table = [{"cores": c, "batch": b, "seconds": 8 / c * b} for c in (1, 2) for b in (1, 4) for _ in range(2)]
-    e = vs.effects(table, factors=["cores", "batch"], metric="seconds", scale="log")
+    e = vs.stats.effects(table, factors=["cores", "batch"], metric="seconds", scale="log")
     by_factor = e.factors.set_index("factor")
     assert by_factor.loc["cores", "percent"] == pytest.approx(-50)
     assert by_factor.loc["batch", "percent"] == pytest.approx(-75)
@@ -78,7 +78,7 @@ def test_on_the_log_scale_an_effect_is_a_percentage() -> None:
 
 
 def test_a_missing_cell_is_listed_and_its_interaction_not_estimated() -> None:
-    e = vs.effects(rows(noise=0, skip=((1, 1),)), factors=["machine", "batch"], metric="seconds")
+    e = vs.stats.effects(rows(noise=0, skip=((1, 1),)), factors=["machine", "batch"], metric="seconds")
     assert e.missing.to_numpy().tolist() == [[1, 1]]
     assert e.cells["count"].tolist() == [3, 3, 3, 0]
     assert len(e.interactions) == 0
@@ -92,13 +92,13 @@ def test_unequal_cells_do_not_bias_effects() -> None:
         {"m": m, "b": b, "v": 10 + 3 * m + b} for m, b, n in ((-1, -1, 5), (-1, 1, 2), (1, -1, 2), (1, 1, 5))
         for _ in range(n)
     ]  # fmt: skip
-    e = vs.effects(table, factors=["m", "b"], metric="v")
+    e = vs.stats.effects(table, factors=["m", "b"], metric="v")
     assert effect(e.main, factor="m", level=1) == pytest.approx(3)
     assert effect(e.main, factor="b", level=1) == pytest.approx(1)
 
 
 def test_without_repetitions_there_are_no_intervals() -> None:
-    e = vs.effects(rows(repetitions=1), factors=["machine", "batch"], metric="seconds")
+    e = vs.stats.effects(rows(repetitions=1), factors=["machine", "batch"], metric="seconds")
     assert e.main[["low", "p_value"]].isna().all(axis=None)
     assert "no-repetitions" in {finding.code for finding in e.findings}
     assert json.loads(e.to_json())["main"][0]["low"] is None
@@ -107,21 +107,21 @@ def test_without_repetitions_there_are_no_intervals() -> None:
 def test_factors_that_only_change_together_are_an_error() -> None:
     table = [{"machine": x, "batch": x, "v": float(x)} for x in (1, 2, 3)]
     with pytest.raises(ComparisonError, match=r"machine.*batch"):
-        vs.effects(table, factors=["machine", "batch"], metric="v")
+        vs.stats.effects(table, factors=["machine", "batch"], metric="v")
 
 
 def test_a_factor_that_was_not_varied_is_found() -> None:
     table = [{**row, "cloud": "x"} for row in rows()]
-    e = vs.effects(table, factors=["machine", "cloud"], metric="seconds")
+    e = vs.stats.effects(table, factors=["machine", "cloud"], metric="seconds")
     assert e.names == ("machine",)
     assert "not-varied" in {finding.code for finding in e.findings}
     with pytest.raises(ComparisonError):
-        vs.effects(table, factors=["cloud"], metric="seconds")
+        vs.stats.effects(table, factors=["cloud"], metric="seconds")
 
 
 def test_the_log_scale_needs_values_above_zero() -> None:
     with pytest.raises(ArgumentError):
-        vs.effects([{"a": 1, "v": 0.0}, {"a": 2, "v": 1.0}], factors="a", metric="v", scale="log")
+        vs.stats.effects([{"a": 1, "v": 0.0}, {"a": 2, "v": 1.0}], factors="a", metric="v", scale="log")
 
 
 def test_records_of_a_sweep() -> None:
@@ -133,7 +133,7 @@ def test_records_of_a_sweep() -> None:
         )
         for cores in (1, 2) for batch in (64, 256) for backend in ("jax", "torch") for _ in range(3)
     ]  # fmt: skip
-    e = vs.effects(records, factors=["cores", "batch_size", "backend"], metric="step_seconds", scale="log")
+    e = vs.stats.effects(records, factors=["cores", "batch_size", "backend"], metric="step_seconds", scale="log")
     table = e.factors.set_index("factor")
     assert table.loc["cores", "percent"] == pytest.approx(100 * (1 / 1.8 - 1), abs=2)
     assert table.loc["cores", "percent_high"] < -40
@@ -144,7 +144,7 @@ def test_records_of_a_sweep() -> None:
 
 @pytest.mark.parametrize("values", [{"a": [0.1] * 5, "b": [0.1] * 5}, {"a": [1.0, 2.0, 3.0], "b": [1.1, 2.1, 2.9]}])
 def test_the_verdict_names_no_factor_without_a_significant_effect(values: dict[str, list[float]]) -> None:
-    e = vs.effects([{"m": m, "v": v} for m, some in values.items() for v in some], factors="m", metric="v")
+    e = vs.stats.effects([{"m": m, "v": v} for m, some in values.items() for v in some], factors="m", metric="v")
     assert not e.factors["p_value"][0] < 0.05
     assert "most" not in e.verdict
 
@@ -152,4 +152,4 @@ def test_the_verdict_names_no_factor_without_a_significant_effect(values: dict[s
 def test_a_level_that_is_lost_with_its_values_is_named() -> None:
     rows = [{"m": "a", "v": float("nan")}, {"m": "b", "v": 1.0}]
     with pytest.raises(ComparisonError):
-        vs.effects(rows, factors="m", metric="v")
+        vs.stats.effects(rows, factors="m", metric="v")

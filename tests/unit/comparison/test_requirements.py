@@ -42,7 +42,7 @@ def file(tmp_path: Path) -> Path:
 
 
 def test_a_ranking_is_scored_and_every_score_is_traceable(file: Path) -> None:
-    scores = vs.Requirements.load(file).score(ranking())
+    scores = vs.stats.Requirements.load(file).score(ranking())
     assert scores.title == "nightly training"
     assert "c5.xlarge" in scores.excluded  # 8 GiB
     assert scores.best in ("g4dn.xlarge", "g5.xlarge")
@@ -57,7 +57,7 @@ def test_a_ranking_is_scored_and_every_score_is_traceable(file: Path) -> None:
 
 
 def test_grades_are_shares_of_the_best() -> None:
-    scores = vs.Requirements({"latency": 1, "throughput": 1}).score(
+    scores = vs.stats.Requirements({"latency": 1, "throughput": 1}).score(
         {"A": {"latency": 2.0, "throughput": 50}, "B": {"latency": 1.0, "throughput": 100}}
     )
     assert scores.totals == {"B": 100, "A": 50}
@@ -68,7 +68,7 @@ def test_grades_are_shares_of_the_best() -> None:
 
 
 def test_conditions_are_met_or_missed() -> None:
-    needs = vs.Requirements({"uptime": {"at_least": 99.9}, "region": {"one_of": ["EU"]}, "gpu": 2})
+    needs = vs.stats.Requirements({"uptime": {"at_least": 99.9}, "region": {"one_of": ["EU"]}, "gpu": 2})
     scores = needs.score(
         {"A": {"uptime": 99.95, "region": "eu", "gpu": True}, "B": {"uptime": 99.0, "region": "us", "gpu": False}}
     )
@@ -76,7 +76,7 @@ def test_conditions_are_met_or_missed() -> None:
 
 
 def test_no_candidate_meets_the_must_haves() -> None:
-    scores = vs.Requirements({"memory": {"at_least": 64, "must": True}, "cost": 1}).score({"A": {"cost": 1.0}})
+    scores = vs.stats.Requirements({"memory": {"at_least": 64, "must": True}, "cost": 1}).score({"A": {"cost": 1.0}})
     assert scores.best is None
     assert "64" in scores.excluded["A"]
     assert scores._repr_html_()
@@ -85,7 +85,7 @@ def test_no_candidate_meets_the_must_haves() -> None:
 def test_comparisons_can_be_scored() -> None:
     latency = vs.compare({"A": [1.0, 1.1, 0.9], "B": [2.0, 2.1, 1.9]}, metric="latency")
     rate = vs.compare({"A": [5.0, 5.0], "B": [10.0, 10.0]}, metric="throughput")
-    scores = vs.Requirements({"latency": 3, "throughput": 1}).score([latency, rate])
+    scores = vs.stats.Requirements({"latency": 3, "throughput": 1}).score([latency, rate])
     assert scores.best == "A"
     assert all("3 runs" in source for source in scores.parts["source"].tolist()[:2])
 
@@ -94,7 +94,7 @@ def test_measured_metrics_beside_a_ranking() -> None:
     ranked = ranking()
     records = [vs.Profile.from_times(instance_type=n, batch_size=64, iteration_seconds=[s], model="net")
                for n, s in (("g4dn.xlarge", 0.1), ("g5.xlarge", 0.05))]  # fmt: skip
-    scores = vs.Requirements({"throughput": 1}).score(ranked, records=records)
+    scores = vs.stats.Requirements({"throughput": 1}).score(ranked, records=records)
     assert scores.best == "g5.xlarge"
     assert scores.totals["c5.xlarge"] == 0  # not measured
 
@@ -109,18 +109,18 @@ def test_measured_metrics_beside_a_ranking() -> None:
 )  # fmt: skip
 def test_wrong_needs_are_argument_errors(needs: object) -> None:
     with pytest.raises(ArgumentError):
-        vs.Requirements(needs)
+        vs.stats.Requirements(needs)
 
 
 @pytest.mark.parametrize("scored", [None, 3, "x", [], [1], {"A": 3}, {"A": {"cost": [1]}}, {"A": {"cost": {"v": 1}}}])
 def test_what_cannot_be_scored_is_an_error(scored: object) -> None:
     with pytest.raises(vs.errors.VmselectError):
-        vs.Requirements({"cost": 1}).score(scored)
+        vs.stats.Requirements({"cost": 1}).score(scored)
 
 
 def test_a_need_without_a_fact_is_an_error() -> None:
     with pytest.raises(ComparisonError, match="beauty"):
-        vs.Requirements({"beauty": 1}).score({"A": {"cost": 1}})
+        vs.stats.Requirements({"beauty": 1}).score({"A": {"cost": 1}})
 
 
 @pytest.mark.parametrize(
@@ -133,4 +133,4 @@ def test_an_unusable_file_is_an_error_with_its_name(tmp_path: Path, text: str | 
     if text is not None:
         path.write_text(text)
     with pytest.raises(ComparisonError, match=r"needs\.yaml"):
-        vs.Requirements.load(path)
+        vs.stats.Requirements.load(path)

@@ -31,7 +31,7 @@ def probed(
 
 
 def test_speedup_efficiency_and_cost_are_those_of_the_totals() -> None:
-    found = vs.scaling([probed(1, 0.4), probed(2, 0.25), probed(4, 0.2)], epochs=50)
+    found = vs.stats.scaling([probed(1, 0.4), probed(2, 0.25), probed(4, 0.2)], epochs=50)
     rows = [(row.nodes, row.base, row.worker_batch_size) for row in found.rows]
     assert rows == [(2, SAME_BATCH, 48), (4, SAME_BATCH, 24)]
     times = {n: vs.estimate(probed(n, s), epochs=50).seconds for n, s in ((1, 0.4), (2, 0.25), (4, 0.2))}
@@ -48,29 +48,29 @@ def test_speedup_efficiency_and_cost_are_those_of_the_totals() -> None:
 
 def test_the_interval_of_a_ratio_is_narrower_than_its_corners_and_wider_than_either_side() -> None:
     one, two = (vs.estimate(probed(1, step, noise=0.05, seed=seed), epochs=50) for step, seed in ((0.4, 1), (0.25, 2)))
-    (row,) = vs.scaling([probed(1, 0.4, noise=0.05, seed=1), probed(2, 0.25, noise=0.05, seed=2)], epochs=50).rows
+    (row,) = vs.stats.scaling([probed(1, 0.4, noise=0.05, seed=1), probed(2, 0.25, noise=0.05, seed=2)], epochs=50).rows
     assert one.low / two.high < row.speedup_low < min(one.low / two.seconds, one.seconds / two.high)
     assert max(one.high / two.seconds, one.seconds / two.low) < row.speedup_high < one.high / two.low
 
 
 def test_repetitions_are_one_setup() -> None:
     records = [probed(nodes, step, noise=0.02, seed=seed) for nodes, step in ((1, 0.4), (2, 0.25)) for seed in range(3)]
-    (row,) = vs.scaling(records, epochs=50).rows
+    (row,) = vs.stats.scaling(records, epochs=50).rows
     assert row.runs == 3
 
 
 def test_a_batch_that_grows_with_the_workers_is_compared_with_one_workers_share() -> None:
-    found = vs.scaling([probed(1, 0.2, batch=32, steps=300), probed(3, 0.25, batch=96, steps=100)], epochs=50)
+    found = vs.stats.scaling([probed(1, 0.2, batch=32, steps=300), probed(3, 0.25, batch=96, steps=100)], epochs=50)
     (row,) = found.rows
     assert (row.base, row.worker_batch_size) == (SAME_SHARE, 32)
     assert row.speedup == pytest.approx(2.4, rel=0.05)
     assert [finding.code for finding in found.findings] == ["batch-grows"]
-    both = vs.scaling([probed(1, 0.2, batch=32, steps=300), probed(1, 0.5), probed(3, 0.25)], epochs=50)
+    both = vs.stats.scaling([probed(1, 0.2, batch=32, steps=300), probed(1, 0.5), probed(3, 0.25)], epochs=50)
     assert [row.base for row in both.rows] == [SAME_BATCH, SAME_SHARE]
 
 
 def test_setups_that_are_more_than_linear_or_have_no_single_worker_are_found() -> None:
-    found = vs.scaling([probed(1, 1.8), probed(3, 0.3), probed(2, 0.9, batch=64)], epochs=50)
+    found = vs.stats.scaling([probed(1, 1.8), probed(3, 0.3), probed(2, 0.9, batch=64)], epochs=50)
     assert [finding.code for finding in found.findings] == ["more-than-linear", "no-single-worker"]
     different = [
         one.model_copy(update={"setup": one.setup.model_copy(update={"examples": examples})})
@@ -78,11 +78,11 @@ def test_setups_that_are_more_than_linear_or_have_no_single_worker_are_found() -
     ]
     for records, model in (([probed(2, 0.3), probed(3, 0.3)], None), (different, None), ([probed(1, 0.3)], "x")):
         with pytest.raises(vs.errors.ComparisonError):
-            vs.scaling(records, epochs=50, model=model)
+            vs.stats.scaling(records, epochs=50, model=model)
 
 
 def test_infinite_bounds_are_null_in_json() -> None:
-    found = vs.scaling([probed(1, 0.4), probed(2, 0.25)], epochs=50)
+    found = vs.stats.scaling([probed(1, 0.4), probed(2, 0.25)], epochs=50)
     endless = replace(found, rows=(replace(found.rows[0], cost_ratio_high=math.inf),))
     assert json.loads(endless.to_json())["rows"][0]["cost_ratio_high"] is None
 
@@ -120,7 +120,7 @@ def launched(workers: int, per_machine: int, step: float) -> vs.Profile:
 
 
 def test_workers_that_share_a_machine_count_as_workers_and_pay_for_one_machine() -> None:
-    found = vs.scaling([launched(1, 1, 0.8), launched(8, 8, 0.2), launched(16, 8, 0.1)], epochs=50)
+    found = vs.stats.scaling([launched(1, 1, 0.8), launched(8, 8, 0.2), launched(16, 8, 0.1)], epochs=50)
     rows = [(row.nodes, row.unit, row.worker_batch_size) for row in found.rows]
     assert rows == [(8, "worker", 32), (16, "worker", 16)]
     for row, machines in zip(found.rows, (1, 2), strict=True):
@@ -129,7 +129,7 @@ def test_workers_that_share_a_machine_count_as_workers_and_pay_for_one_machine()
 
 
 def test_several_machines_of_several_workers_are_compared_with_one_such_machine() -> None:
-    (row,) = vs.scaling([launched(8, 8, 0.2), launched(16, 8, 0.125)], epochs=50).rows
+    (row,) = vs.stats.scaling([launched(8, 8, 0.2), launched(16, 8, 0.125)], epochs=50).rows
     assert (row.nodes, row.unit, row.worker_batch_size) == (2, "machine", 16)
     assert row.efficiency == pytest.approx(row.speedup / 2)
     assert row.cost_ratio == pytest.approx(2 / row.speedup)

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 import vmselect as vs
 from tests.support.priced import prices
 from tests.support.profiles import make_profile
+from vmselect.estimation import RuntimeEstimate
 from vmselect.records import InputWait, Profile
 from vmselect.records.usage import Limits, Summary, Usage
 
@@ -39,7 +40,7 @@ def disturbed(wait: float = 0.0, steps: list[float] = STEPS, gpus: int = 0, **me
     )
 
 
-def codes(found: vs.RuntimeEstimate) -> list[str]:
+def codes(found: RuntimeEstimate) -> list[str]:
     return [finding.code for finding in found.findings]
 
 

@@ -9,6 +9,7 @@ import pytest
 
 import vmselect as vs
 from tests.support.profiles import make_profile, probed
+from vmselect.estimation import RuntimeEstimate
 from vmselect.estimation.overheads import (
     Pauses,
     Saves,
@@ -142,7 +143,7 @@ def test_what_takes_no_longer_than_a_step_is_no_save_by_batches(ending: float, s
     assert found == Saves(by_batches=True, per_epoch=2.5, longest=longest)
 
 
-def with_endings(*seconds: float, **setup: Any) -> vs.RuntimeEstimate:
+def with_endings(*seconds: float, **setup: Any) -> RuntimeEstimate:
     """An estimate of 20 epochs of 30 steps from 21 steps and these ends of epochs."""
     ends = tuple(
         Boundary(epoch=number, seconds=one, before_validation_seconds=0.0, epoch_end_seconds=one)
@@ -152,7 +153,7 @@ def with_endings(*seconds: float, **setup: Any) -> vs.RuntimeEstimate:
     return vs.estimate(profile, epochs=20)
 
 
-def find_saves(found: vs.RuntimeEstimate) -> list[str]:
+def find_saves(found: RuntimeEstimate) -> list[str]:
     return [finding.code for finding in found.findings if finding.code.startswith("saves-")]
 
 

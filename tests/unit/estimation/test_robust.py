@@ -13,7 +13,7 @@ import vmselect as vs
 from tests.support.priced import prices
 from tests.support.profiles import make_epoch_profile, make_truncated_profile
 from vmselect.errors import EstimateError
-from vmselect.estimation import fit_runtime
+from vmselect.estimation import RuntimeEstimate, fit_runtime
 from vmselect.estimation.autotune_wait import (
     split_wait,
 )
@@ -54,7 +54,7 @@ def with_timeline(profile: Profile, **fields: Any) -> Profile:
     return profile.model_copy(update={"timeline": profile.timeline.model_copy(update=fields)})
 
 
-def codes(estimate: vs.RuntimeEstimate) -> set[str]:
+def codes(estimate: RuntimeEstimate) -> set[str]:
     return {finding.code for finding in estimate.findings}
 
 

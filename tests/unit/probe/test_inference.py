@@ -13,6 +13,7 @@ import pytest
 import vmselect as vs
 from vmselect.probe.inference import build_calls
 from vmselect.probe.load_generator import CALLS_ALWAYS, CALLS_SAMPLED, CallTally, Load, cut_batches, run_together
+from vmselect.records import InferenceRecord
 
 
 class Clock:
@@ -28,11 +29,11 @@ class Clock:
         self.now += round(seconds * 1e9)
 
 
-def serve(beats: Sequence[float], **settings: Any) -> vs.InferenceRecord:
+def serve(beats: Sequence[float], **settings: Any) -> InferenceRecord:
     """A server whose calls take the given seconds, one after the other."""
     clock = Clock()
     left: Iterator[float] = iter([0.5, *beats])  # the first call is the slow one
-    probe = vs.probe_inference(
+    probe = vs.serving.probe_inference(
         batch_size=8, instance_type="metronome", verbose=0, clock=clock, sleep=clock.sleep, **settings
     )
     with probe as p:
@@ -111,7 +112,7 @@ def test_several_clients_call_at_the_same_time() -> None:
         with lock:
             inside -= 1
 
-    with vs.probe_inference(clients=4, verbose=0) as p:
+    with vs.serving.probe_inference(clients=4, verbose=0) as p:
         record = p.run(call, range(41))
     assert most == 4
     assert len(record.calls.number) == 40
@@ -125,7 +126,7 @@ def test_expected_errors_are_counted_and_others_end_the_load() -> None:
         if number and number % 10 == 0:
             raise ConnectionResetError("gone")
 
-    with vs.probe_inference(verbose=0) as p:
+    with vs.serving.probe_inference(verbose=0) as p:
         record = p.run(flaky, range(101))
     assert (record.failed, dict(record.errors)) == (10, {"ConnectionResetError": 10})
     assert len(record.calls.number) == 90
@@ -136,7 +137,7 @@ def test_expected_errors_are_counted_and_others_end_the_load() -> None:
             raise KeyError("a mistake in the program")
 
     for clients in (1, 3):
-        with vs.probe_inference(verbose=0, clients=clients) as p, pytest.raises(KeyError):
+        with vs.serving.probe_inference(verbose=0, clients=clients) as p, pytest.raises(KeyError):
             p.run(broken, range(100))
         assert p.record.outcome == "interrupted"
         assert "KeyError" in (p.record.detail or "")
@@ -148,7 +149,7 @@ def test_ctrl_c_leaves_what_was_measured(tmp_path: Any) -> None:
         if number == 30:
             raise KeyboardInterrupt
 
-    with vs.probe_inference(tmp_path, verbose=0) as p, pytest.raises(KeyboardInterrupt):
+    with vs.serving.probe_inference(tmp_path, verbose=0) as p, pytest.raises(KeyboardInterrupt):
         p.run(call, range(100))
     (record,) = vs.load_records(tmp_path)
     assert record == p.record
@@ -156,7 +157,7 @@ def test_ctrl_c_leaves_what_was_measured(tmp_path: Any) -> None:
 
 
 def test_every_run_leaves_a_record(tmp_path: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    with vs.probe_inference(tmp_path, batch_size=2, instance_type="here") as p:
+    with vs.serving.probe_inference(tmp_path, batch_size=2, instance_type="here") as p:
         p.run(sum, np.ones((10, 3)))
         p.run(sum, np.ones((20, 3)), calls=30)
     assert {record.id for record in p.records} == {record.id for record in vs.load_records(tmp_path)}
@@ -170,7 +171,7 @@ def test_every_run_leaves_a_record(tmp_path: Any, capsys: pytest.CaptureFixture[
 def test_a_time_limit_ends_the_load() -> None:
     clock = Clock()
     for rate in (None, 10.0):
-        with vs.probe_inference(verbose=0, seconds=2.0, rate=rate, clock=clock, sleep=clock.sleep) as p:
+        with vs.serving.probe_inference(verbose=0, seconds=2.0, rate=rate, clock=clock, sleep=clock.sleep) as p:
             record = p.run(lambda _: clock.sleep(0.1), range(1000))
         assert record.calls.total == 20
 
@@ -178,17 +179,17 @@ def test_a_time_limit_ends_the_load() -> None:
 @pytest.mark.parametrize(
     "call",
     [
-        lambda: vs.probe_inference(batch_size=0),
-        lambda: vs.probe_inference(rate=0),
-        lambda: vs.probe_inference(rate=float("nan")),
-        lambda: vs.probe_inference(clients=True),
-        lambda: vs.probe_inference(errors="oops"),
-        lambda: vs.probe_inference(errors=KeyboardInterrupt),
-        lambda: vs.probe_inference(synchronize=3),
-        lambda: vs.InferenceProbe(calls=0),
-        lambda: vs.InferenceProbe(path=3),
-        lambda: vs.InferenceRecord.from_times(instance_type="a", call_seconds=[]),
-        lambda: vs.InferenceRecord.from_times(instance_type="a", call_seconds=[-1.0]),
+        lambda: vs.serving.probe_inference(batch_size=0),
+        lambda: vs.serving.probe_inference(rate=0),
+        lambda: vs.serving.probe_inference(rate=float("nan")),
+        lambda: vs.serving.probe_inference(clients=True),
+        lambda: vs.serving.probe_inference(errors="oops"),
+        lambda: vs.serving.probe_inference(errors=KeyboardInterrupt),
+        lambda: vs.serving.probe_inference(synchronize=3),
+        lambda: vs.serving.InferenceProbe(calls=0),
+        lambda: vs.serving.InferenceProbe(path=3),
+        lambda: InferenceRecord.from_times(instance_type="a", call_seconds=[]),
+        lambda: InferenceRecord.from_times(instance_type="a", call_seconds=[-1.0]),
         lambda: list(cut_batches("text", batch_size=None)),
         lambda: list(cut_batches([], batch_size=None)),
         lambda: list(cut_batches({"a": 1}, batch_size=None)),
@@ -202,7 +203,7 @@ def test_bad_arguments_are_refused(call: Callable[[], Any]) -> None:
 
 
 def test_a_run_needs_its_block_and_something_to_call() -> None:
-    probe = vs.probe_inference(verbose=0)
+    probe = vs.serving.probe_inference(verbose=0)
     with pytest.raises(vs.errors.ProbeError):
         probe.run(len, [1])
     with pytest.raises(vs.errors.ProbeError):
@@ -214,7 +215,7 @@ def test_a_run_needs_its_block_and_something_to_call() -> None:
 
 
 def test_a_single_call_is_a_record_of_its_first() -> None:
-    with vs.probe_inference(verbose=0) as p:
+    with vs.serving.probe_inference(verbose=0) as p:
         record = p.run(len, ["x"])
     assert record.first_seconds is not None
     assert (record.calls.total, record.percentile(99), record.items_per_second) == (0, None, None)
@@ -258,7 +259,7 @@ def test_the_first_error_stops_all_threads(interrupted: bool, monkeypatch: pytes
 
 def test_properties_of_an_inference_record() -> None:
     seconds = [0.01 * number for number in range(1, 101)]  # 1 to 100 hundredths, 50.5 in all
-    record = vs.InferenceRecord.from_times(
+    record = InferenceRecord.from_times(
         instance_type="x", call_seconds=seconds, batch_size=4, clients=2, bytes_per_item=500_000
     )
     assert (record.p50_seconds, record.p95_seconds, record.p99_seconds) == pytest.approx((0.5, 0.95, 0.99))
@@ -269,13 +270,13 @@ def test_properties_of_an_inference_record() -> None:
     assert record.calls_per_second == pytest.approx(100 / 25.25)
     assert record.items_per_second == pytest.approx(400 / 25.25)
     assert record.mb_per_second == pytest.approx(200 / 25.25)
-    unsized = vs.InferenceRecord.from_times(instance_type="x", call_seconds=[1.0])
+    unsized = InferenceRecord.from_times(instance_type="x", call_seconds=[1.0])
     assert (unsized.seconds_per_mb, unsized.mb_per_second) == (None, None)
 
 
 @pytest.mark.parametrize(("rate", "longest", "lasted"), [(10.0, 0.2, 20.0), (1000.0, 3.0, 3.0)])
 def test_a_given_load_lasts_as_long_as_its_calls_or_as_the_longest(rate: float, longest: float, lasted: float) -> None:
-    record = vs.InferenceRecord.from_times(instance_type="x", call_seconds=[0.1] * 199 + [longest], rate=rate)
+    record = InferenceRecord.from_times(instance_type="x", call_seconds=[0.1] * 199 + [longest], rate=rate)
     assert record.calls.seconds == pytest.approx(lasted)
 
 
@@ -291,20 +292,20 @@ def test_a_load_is_saturated_where_a_twentieth_of_its_calls_is_missing(answered:
 
 @pytest.mark.parametrize(("count", "few"), [(99, True), (100, False)])
 def test_a_hundred_calls_have_a_99th_percentile(count: int, few: bool) -> None:
-    record = vs.InferenceRecord.from_times(instance_type="x", call_seconds=[0.1] * count)
+    record = InferenceRecord.from_times(instance_type="x", call_seconds=[0.1] * count)
     assert ("few-calls" in {finding.code for finding in record.findings}) is few
 
 
 @pytest.mark.parametrize(("longest", "found"), [(10.0, False), (10.1, True)])
 def test_a_closed_loop_is_a_finding_where_one_call_took_ten_times_the_median(longest: float, found: bool) -> None:
-    given = vs.InferenceRecord.from_times(instance_type="x", call_seconds=[1.0] * 50 + [1.5] * 49 + [longest])
+    given = InferenceRecord.from_times(instance_type="x", call_seconds=[1.0] * 50 + [1.5] * 49 + [longest])
     measured = given.model_copy(update={"setup": given.setup.model_copy(update={"source": "callable"})})
     assert ("closed-loop" in {finding.code for finding in measured.findings}) is found
     assert "closed-loop" not in {finding.code for finding in given.findings}
 
 
 def test_failures_are_a_share_of_all_calls() -> None:
-    record = vs.InferenceRecord.from_times(instance_type="x", call_seconds=[1.0] * 150)
+    record = InferenceRecord.from_times(instance_type="x", call_seconds=[1.0] * 150)
     failing = record.model_copy(update={"errors": {"TimeoutError": 30, "OSError": 20}})
     assert failing.failed == 50
     (finding,) = failing.findings

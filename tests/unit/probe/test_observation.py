@@ -14,8 +14,8 @@ import pytest
 
 import vmselect as vs
 from vmselect.errors import ArgumentError
-from vmselect.probe.sampling import Observation, watch_call
-from vmselect.probe.storage import Storage
+from vmselect.probe.sampling import Alarm, Observation, watch_call
+from vmselect.probe.transfer import Storage
 from vmselect.records.usage import Limits, Summary, Usage
 
 SUMMARY = Summary(count=1, seconds=1.0, mean=0.5, maximum=0.5, p50=0.5, p95=0.5)
@@ -26,7 +26,7 @@ def samplers() -> list[str]:
 
 
 def test_calls_are_sampled_by_phase(tmp_path: Path) -> None:
-    with vs.probe_inference(tmp_path, instance_type="here", sample=0.1, verbose=0) as probe:
+    with vs.serving.probe_inference(tmp_path, instance_type="here", sample=0.1, verbose=0) as probe:
         record = probe.run(lambda first: time.sleep(0.4 if first else 0.05), [True] + [False] * 9)
     assert not samplers()
     assert {"first_call", "calls"} <= set(record.usage.phases)
@@ -43,17 +43,19 @@ def test_a_function_that_raises_ends_the_sampling() -> None:
         time.sleep(0.3)
         raise KeyError("on purpose")
 
-    with vs.probe_inference(instance_type="here", sample=0.1, verbose=0) as probe, pytest.raises(KeyError):
+    with vs.serving.probe_inference(instance_type="here", sample=0.1, verbose=0) as probe, pytest.raises(KeyError):
         probe.run(answer, [1] * 10)
     assert not samplers()
 
 
 def test_without_sampling_no_thread_is_started() -> None:
     seen: list[str] = []
-    with vs.probe_inference(instance_type="here", sample=None, verbose=0) as probe:
+    with vs.serving.probe_inference(instance_type="here", sample=None, verbose=0) as probe:
         record = probe.run(lambda _: seen.extend(samplers()), [1] * 10)
     assert (record.usage, seen) == (None, [])
-    moved = vs.probe_transfer("memory://none", megabytes=1, files=2, instance_type="here", sample=None, verbose=0)
+    moved = vs.serving.probe_transfer(
+        "memory://none", megabytes=1, files=2, instance_type="here", sample=None, verbose=0
+    )
     assert moved.usage is None
 
 
@@ -67,7 +69,7 @@ def test_transfers_are_sampled_by_direction(tmp_path: Path) -> None:
             time.sleep(0.4)
             return super().download(*given, **options)
 
-    record = vs.probe_transfer(
+    record = vs.serving.probe_transfer(
         "memory://sampled", tmp_path, megabytes=1, files=1, streams=1, sample=0.1, instance_type="here", verbose=0,
         open_storage=Slow,
     )  # fmt: skip
@@ -79,10 +81,10 @@ def test_transfers_are_sampled_by_direction(tmp_path: Path) -> None:
 PROBES: list[Callable[..., Any]] = [
     vs.IterationProbe,
     vs.probe_loop,
-    vs.probe_inference,
-    vs.InferenceProbe,
+    vs.serving.probe_inference,
+    vs.serving.InferenceProbe,
     vs.ConvergenceProbe,
-    lambda sample: vs.probe_transfer("memory://x", sample=sample),
+    lambda sample: vs.serving.probe_transfer("memory://x", sample=sample),
 ]
 
 
@@ -93,7 +95,7 @@ def test_a_wrong_interval_is_refused(make: Callable[..., Any], wrong: Any) -> No
         make(sample=wrong)
 
 
-@pytest.mark.parametrize("wrong", [{"alarm": 3}, {"sample": None, "alarm": vs.Alarm(print)}])
+@pytest.mark.parametrize("wrong", [{"alarm": 3}, {"sample": None, "alarm": Alarm(print)}])
 def test_an_alarm_needs_samples(wrong: dict[str, Any]) -> None:
     with pytest.raises(ArgumentError, match="alarm"):
         vs.EpochProbe(**wrong)

@@ -11,11 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import vmselect as vs
-from vmselect.cli.transfer import read_options
-from vmselect.egress import egress_price, egress_prices
+from vmselect.cli.serve import read_options
 from vmselect.errors import ArgumentError
-from vmselect.probe.storage import Content, Storage, read_address
-from vmselect.probe.transfer import plan_transfer
+from vmselect.probe.transfer import Content, Storage, egress_price, egress_prices, plan_transfer, read_address
+from vmselect.records import TransferRecord
 
 pytest.importorskip("fsspec", reason="transfers need the extra 'transfer', which is not installed")
 
@@ -72,7 +71,7 @@ def test_secrets_of_options_and_environment_are_hidden(monkeypatch: pytest.Monke
 )
 def test_errors_about_arguments_show_no_secret(url: str, options: Any) -> None:
     with pytest.raises(ArgumentError) as refused:
-        vs.probe_transfer(url, options=options)
+        vs.serving.probe_transfer(url, options=options)
     assert "hush" not in str(refused.value)
     assert refused.value.__suppress_context__
 
@@ -101,9 +100,9 @@ def test_a_plan_has_size_and_cost(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "10,000 MB" in str(plan)
     assert plan_transfer("/tmp/x").cost_usd == 0
     with pytest.raises(ArgumentError, match="budget"):
-        vs.probe_transfer("s3://bucket/x", megabytes=100_000)
+        vs.serving.probe_transfer("s3://bucket/x", megabytes=100_000)
     with pytest.raises(ArgumentError, match="usd_per_gb"):  # no price, so no budget can hold
-        vs.probe_transfer("sftp://own-server/x", megabytes=1_001, verbose=0)
+        vs.serving.probe_transfer("sftp://own-server/x", megabytes=1_001, verbose=0)
 
 
 def test_egress_prices_are_dated_and_sourced() -> None:
@@ -140,7 +139,7 @@ def test_content_cannot_be_compressed() -> None:
     st.floats(0.001, 1e4),
 )
 def test_a_transfer_record_survives_its_file(tmp_path_factory: Any, up: Any, down: Any, megabytes: float) -> None:
-    record = vs.TransferRecord.from_times(
+    record = TransferRecord.from_times(
         instance_type="a", url="s3://b", megabytes=megabytes, upload_seconds=up, download_seconds=down
     )
     folder = tmp_path_factory.mktemp("records")
@@ -159,26 +158,26 @@ def test_streams_run_at_the_same_time() -> None:
             together.wait()  # only three at once get past
             super().upload(content, *parts, stopped=stopped)
 
-    record = vs.probe_transfer("memory://m", megabytes=1, files=6, streams=3, open_storage=Meeting, verbose=0)
+    record = vs.serving.probe_transfer("memory://m", megabytes=1, files=6, streams=3, open_storage=Meeting, verbose=0)
     assert record.setup.streams == 3
 
 
 @pytest.mark.parametrize(
     "call",
     [
-        lambda: vs.probe_transfer(3),  # type: ignore[arg-type]
-        lambda: vs.probe_transfer("memory://x", megabytes=0),
-        lambda: vs.probe_transfer("memory://x", files=0),
-        lambda: vs.probe_transfer("memory://x", megabytes=0.000001, files=8),
-        lambda: vs.probe_transfer("memory://x", streams=1.5),
-        lambda: vs.probe_transfer("memory://x", options=[1]),
-        lambda: vs.probe_transfer("memory://x", usd_per_gb=-1),
-        lambda: vs.probe_transfer("simplecache::s3://x"),
-        lambda: vs.probe_transfer("sftp://host:port/x"),
-        lambda: vs.TransferRecord.from_times(instance_type="a", url="x", megabytes=1),
+        lambda: vs.serving.probe_transfer(3),  # type: ignore[arg-type]
+        lambda: vs.serving.probe_transfer("memory://x", megabytes=0),
+        lambda: vs.serving.probe_transfer("memory://x", files=0),
+        lambda: vs.serving.probe_transfer("memory://x", megabytes=0.000001, files=8),
+        lambda: vs.serving.probe_transfer("memory://x", streams=1.5),
+        lambda: vs.serving.probe_transfer("memory://x", options=[1]),
+        lambda: vs.serving.probe_transfer("memory://x", usd_per_gb=-1),
+        lambda: vs.serving.probe_transfer("simplecache::s3://x"),
+        lambda: vs.serving.probe_transfer("sftp://host:port/x"),
+        lambda: TransferRecord.from_times(instance_type="a", url="x", megabytes=1),
         lambda: read_options(["nothing"]),
         lambda: read_options(["a=1", "a.b=2"]),
-        lambda: vs.clean_transfers("memory://x", everything="yes"),
+        lambda: vs.serving.clean_transfers("memory://x", everything="yes"),
     ],
 )
 def test_bad_arguments_are_refused(call: Callable[[], Any]) -> None:
@@ -188,18 +187,18 @@ def test_bad_arguments_are_refused(call: Callable[[], Any]) -> None:
 
 def test_unknown_protocols_are_refused() -> None:
     with pytest.raises(vs.errors.VmselectError, match="nowhere"):
-        vs.probe_transfer("nowhere://x", megabytes=0.1, verbose=0)
+        vs.serving.probe_transfer("nowhere://x", megabytes=0.1, verbose=0)
 
 
 @pytest.mark.slow  # as it needs a package that plain pytest does not
 def test_unknown_options_are_refused() -> None:
     pytest.importorskip("paramiko", reason="sftp needs paramiko, which is not installed")
     with pytest.raises(vs.errors.TransferError, match="options"):
-        vs.probe_transfer("sftp://127.0.0.1/x", options={"color": "blue-green"}, megabytes=0.1, verbose=0)
+        vs.serving.probe_transfer("sftp://127.0.0.1/x", options={"color": "blue-green"}, megabytes=0.1, verbose=0)
 
 
 def test_properties_of_a_transfer_record() -> None:
-    record = vs.TransferRecord.from_times(
+    record = TransferRecord.from_times(
         instance_type="x", url="s3://bucket", megabytes=2.5, upload_seconds=[1.0, 4.0], download_seconds=0.5
     )
     assert (record.setup.files, record.setup.bytes_per_file, record.setup.protocol) == (2, 2_500_000, "s3")
@@ -209,7 +208,7 @@ def test_properties_of_a_transfer_record() -> None:
     assert record.upload.file_seconds_per_mb == pytest.approx((0.4, 1.6))
     assert record.download_seconds_per_mb == pytest.approx(0.2)
     assert (record.upload_mb_per_second, record.download_mb_per_second) == (pytest.approx(1.0), pytest.approx(5.0))
-    one_way = vs.TransferRecord.from_times(instance_type="x", url="/data", megabytes=1e-9, upload_seconds=1.0)
+    one_way = TransferRecord.from_times(instance_type="x", url="/data", megabytes=1e-9, upload_seconds=1.0)
     assert (one_way.download_seconds_per_mb, one_way.download_mb_per_second) == (None, None)
     assert (one_way.setup.bytes_per_file, one_way.title) == (1, "x, /data, 1 files")
 
@@ -219,7 +218,7 @@ def test_properties_of_a_transfer_record() -> None:
     [("whole", 0.99, True), ("whole", 1.0, False), ("whole", 0.0, False), ("given", 0.99, False)],
 )
 def test_a_transfer_of_less_than_a_second_is_called_brief(outcome: str, seconds: float, brief: bool) -> None:
-    record = vs.TransferRecord.from_times(instance_type="x", url="s3://b", megabytes=1, download_seconds=seconds)
+    record = TransferRecord.from_times(instance_type="x", url="s3://b", megabytes=1, download_seconds=seconds)
     found = record.model_copy(update={"outcome": outcome}).findings
     assert [finding.code for finding in found] == (["brief-transfer"] if brief else [])
 

@@ -13,6 +13,7 @@ import vmselect as vs
 from tests.support.priced import prices
 from tests.support.profiles import make_epoch_profile, make_profile
 from tests.support.rankings import probe, rank, rank_epochs
+from vmselect.findings import Finding
 from vmselect.intervals import Interval
 from vmselect.ranking import Interruptions
 from vmselect.records.usage import Summary, Usage
@@ -85,7 +86,7 @@ def test_without_interruptions_the_probability_is_that_of_the_interval() -> None
     assert found == pytest.approx([0.05, 0.5, 0.95])
 
 
-def judge_spot(**options: Any) -> vs.Finding | None:
+def judge_spot(**options: Any) -> Finding | None:
     """The finding about the deadline of a spot machine that takes 2.8 h, or 3.2 h with interruptions."""
     (row,) = [row for row in rank(**{"market": "spot", "epochs": 1000} | options) if row.instance_type == "small"]
     return next((finding for finding in row.findings if finding.code == "spot-deadline"), None)

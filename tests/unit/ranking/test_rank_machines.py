@@ -7,6 +7,7 @@ import pytest
 import vmselect as vs
 from tests.support.rankings import LAB, probe, rank
 from vmselect.errors import ArgumentError, RankingError
+from vmselect.records import InferenceRecord
 from vmselect.records.training import Fit
 
 
@@ -29,7 +30,7 @@ def test_only_profiles_are_ranked() -> None:
         rank([])
     with pytest.raises(ArgumentError, match="load_profiles"):
         rank(["profiles/"])
-    calls = vs.InferenceRecord.from_times(instance_type="small", call_seconds=[0.1] * 200, batch_size=10)
+    calls = InferenceRecord.from_times(instance_type="small", call_seconds=[0.1] * 200, batch_size=10)
     for records in (calls, [calls], [probe(), calls]):
         with pytest.raises(ArgumentError, match="rank_inference"):
             vs.rank(records, catalog=LAB)

@@ -15,14 +15,15 @@ import vmselect as vs
 from tests.support.priced import prices
 from tests.support.profiles import make_epoch_profile
 from tests.support.rankings import rank_epochs
+from vmselect.records import TransferRecord
 
 CATALOG = prices(("near", 3.6), ("far", 1.8))
 PROFILES = [make_epoch_profile(name, 100.0, provider="lab") for name in ("near", "far")]
 
 
-def moved(name: str, down: float, up: float = 0.05, *, store: str | None = None, **more: Any) -> vs.TransferRecord:
+def moved(name: str, down: float, up: float = 0.05, *, store: str | None = None, **more: Any) -> TransferRecord:
     """A record of transfers at these seconds per megabyte."""
-    record = vs.TransferRecord.from_times(
+    record = TransferRecord.from_times(
         instance_type=name, url="sftp://host/data", megabytes=100, download_seconds=100 * down,
         upload_seconds=100 * up, **more,
     )  # fmt: skip
@@ -38,7 +39,7 @@ def rank(profiles: Any = PROFILES, **options: Any) -> vs.Ranking:
 
 def test_moving_is_a_term_of_time_and_changes_the_winner() -> None:
     assert rank().best.instance_type == "far"
-    ranking = rank(transfer=vs.Transfer(data_gb=10, model_gb=1, records=RECORDS))
+    ranking = rank(transfer=vs.serving.Transfer(data_gb=10, model_gb=1, records=RECORDS))
     near, far = sorted(ranking, key=lambda row: row.seconds)
     assert (near.terms["data_in"], near.terms["model_out"], far.terms["data_in"]) == pytest.approx((100, 50, 5000))
     assert near.seconds == pytest.approx(sum(near.terms.values())) == pytest.approx(1150)
@@ -56,7 +57,7 @@ def test_moving_is_a_term_of_time_and_changes_the_winner() -> None:
 )
 def test_the_interval_of_the_time_of_moving(rates: tuple[float, ...], half_width: float) -> None:
     records = [moved("near", rate) for rate in rates]
-    row = rank(PROFILES[:1], transfer=vs.Transfer(data_gb=10, records=records)).best
+    row = rank(PROFILES[:1], transfer=vs.serving.Transfer(data_gb=10, records=records)).best
     assert row.terms["data_in"] == pytest.approx(100.0)
     assert (row.seconds - row.seconds_low, row.seconds_high - row.seconds) == pytest.approx((half_width, half_width))
 
@@ -81,18 +82,18 @@ def test_half_widths_of_both_ways_add_as_squares() -> None:
     ],
 )
 def test_data_that_leave_a_store_cost_money(usd_per_gb: float | None, records: Any, usd: float) -> None:
-    ranking = rank(PROFILES[:1], transfer=vs.Transfer(data_gb=10, records=records, usd_per_gb=usd_per_gb))
+    ranking = rank(PROFILES[:1], transfer=vs.serving.Transfer(data_gb=10, records=records, usd_per_gb=usd_per_gb))
     assert ranking.best.cost_usd == pytest.approx((1000 + 100) / 3600 * 3.6 + usd)
     assert json.loads(ranking.to_json())["candidates"][0]["moving_usd"] == pytest.approx(usd)
 
 
 def test_a_machine_without_a_record_is_excluded() -> None:
-    ranking = rank(transfer=vs.Transfer(data_gb=10, records=RECORDS[:1]))
+    ranking = rank(transfer=vs.serving.Transfer(data_gb=10, records=RECORDS[:1]))
     assert [row.instance_type for row in ranking] == ["near"]
     assert [excluded.reason_code for excluded in ranking.excluded] == ["no_transfer"]
-    general = vs.Transfer(data_gb=10, records=RECORDS[:1], download_seconds_per_mb=0.02)
+    general = vs.serving.Transfer(data_gb=10, records=RECORDS[:1], download_seconds_per_mb=0.02)
     assert len(rank(transfer=general)) == 2
-    assert len(rank(transfer=vs.Transfer(records=RECORDS[:1]))) == 2  # nothing is moved
+    assert len(rank(transfer=vs.serving.Transfer(records=RECORDS[:1]))) == 2  # nothing is moved
     assert len(rank(transfer={"model_gb": 5, "upload_seconds_per_mb": 0.04})) == 2  # data in is not needed
 
 
@@ -101,7 +102,7 @@ def test_a_machine_without_a_record_is_excluded() -> None:
     [("lab", "lab", True), ("other", "lab", False), (None, "lab", True), ("other", None, True), (None, None, True)],
 )
 def test_a_record_counts_for_machines_of_its_provider(recorded: str | None, measured: str | None, fits: bool) -> None:
-    transfer = vs.Transfer(data_gb=10, records=[moved("near", 0.01, provider=recorded)])
+    transfer = vs.serving.Transfer(data_gb=10, records=[moved("near", 0.01, provider=recorded)])
     assert bool(rank([make_epoch_profile("near", 360.0, provider=measured)], transfer=transfer)) is fits
 
 
@@ -110,11 +111,11 @@ def test_a_record_counts_for_machines_of_its_provider(recorded: str | None, meas
     [
         lambda: rank(transfer="s3://bucket"),
         lambda: rank(transfer={"gigabytes": 3}),
-        lambda: vs.Transfer(data_gb=-0.001),
-        lambda: vs.Transfer(model_gb=1.000001e9),
-        lambda: vs.Transfer(download_seconds_per_mb=-0.001),
-        lambda: vs.Transfer(data_gb=1, records=PROFILES),
-        lambda: vs.Transfer(data_gb=1, usd_per_gb=float("nan")),
+        lambda: vs.serving.Transfer(data_gb=-0.001),
+        lambda: vs.serving.Transfer(model_gb=1.000001e9),
+        lambda: vs.serving.Transfer(download_seconds_per_mb=-0.001),
+        lambda: vs.serving.Transfer(data_gb=1, records=PROFILES),
+        lambda: vs.serving.Transfer(data_gb=1, usd_per_gb=float("nan")),
     ],
 )
 def test_an_invalid_transfer_is_refused(call: Callable[[], Any]) -> None:
@@ -123,7 +124,9 @@ def test_an_invalid_transfer_is_refused(call: Callable[[], Any]) -> None:
 
 
 def test_the_bounds_of_a_transfer_are_allowed() -> None:
-    bounds = vs.Transfer(data_gb=1e9, model_gb=0, download_seconds_per_mb=0, upload_seconds_per_mb=0, usd_per_gb=0)
+    bounds = vs.serving.Transfer(
+        data_gb=1e9, model_gb=0, download_seconds_per_mb=0, upload_seconds_per_mb=0, usd_per_gb=0
+    )
     assert (bounds.data_gb, bounds.usd_per_gb) == (1e9, 0.0)
 
 
@@ -132,7 +135,7 @@ def test_the_bounds_of_a_transfer_are_allowed() -> None:
 def test_more_data_never_take_less_and_order_changes_nothing(size: float, factor: float, order: list[int]) -> None:
     records = [*RECORDS, moved("near", 0.02), moved("far", 0.6)]
     less, more, other = (
-        {row.instance_type: row for row in rank(transfer=vs.Transfer(data_gb=gb, records=some, usd_per_gb=0.1))}
+        {row.instance_type: row for row in rank(transfer=vs.serving.Transfer(data_gb=gb, records=some, usd_per_gb=0.1))}
         for gb, some in ((size, records), (size * factor, records), (size, [records[i] for i in order]))
     )
     for name, row in less.items():

@@ -22,7 +22,7 @@ RECORDS = factorial("a", "b")
 
 @pytest.fixture(scope="module")
 def effects() -> vs.Effects:
-    return vs.effects(RECORDS, factors=["machine", "batch_size"], metric="step_seconds")
+    return vs.stats.effects(RECORDS, factors=["machine", "batch_size"], metric="step_seconds")
 
 
 def test_boxes_hold_every_run_and_its_summary() -> None:
@@ -76,7 +76,7 @@ def test_every_chart_is_drawn(kind: str, effects: vs.Effects, tmp_path: Path) ->
 
 def test_charts_that_cannot_be_drawn_are_errors() -> None:
     c = vs.compare({"a": [1.0, 2.0], "b": [2.0, 3.0]})
-    e = vs.effects([{"a": 1, "v": 1.0}, {"a": 2, "v": 2.0}], factors="a", metric="v")
+    e = vs.stats.effects([{"a": 1, "v": 1.0}, {"a": 2, "v": 2.0}], factors="a", metric="v")
     for one in (c, e):
         with pytest.raises(ArgumentError):
             one.chart("pie")
@@ -91,4 +91,4 @@ def test_notebooks_show_tables_with_escaped_names(effects: vs.Effects) -> None:
     assert "<script>" not in c._repr_html_()
     assert "Cliff" in c._repr_html_()
     assert "batch_size" in effects._repr_html_()
-    assert "<i>" not in vs.Requirements({"cost": 1}).score({"<i>": {"cost": 1.0}})._repr_html_()
+    assert "<i>" not in vs.stats.Requirements({"cost": 1}).score({"<i>": {"cost": 1.0}})._repr_html_()

@@ -38,8 +38,8 @@ def ranking() -> vs.Ranking:
 def pages(ranking: vs.Ranking) -> dict[str, str]:
     records = factorial("a", HOSTILE)
     compared = vs.compare(records)
-    effects = vs.effects(records, factors=["machine", "batch_size"], metric="step_seconds")
-    scores = vs.Requirements({"step_seconds": 1.0}).score(compared)
+    effects = vs.stats.effects(records, factors=["machine", "batch_size"], metric="step_seconds")
+    scores = vs.stats.Requirements({"step_seconds": 1.0}).score(compared)
     return {"ranking": render_page(ranking), "comparison": render_comparisons([compared, effects, scores])}
 
 

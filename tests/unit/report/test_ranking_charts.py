@@ -12,6 +12,7 @@ import pytest
 import vmselect as vs
 from vmselect.errors import ArgumentError, RankingError
 from vmselect.estimation.runtime import TERMS
+from vmselect.records import InferenceRecord
 from vmselect.report import CHARTS, chart, save_chart
 from vmselect.report.chart_style import labels
 from vmselect.report.page import read_asset
@@ -229,11 +230,11 @@ def test_invalid_charts_are_errors(tmp_path: Path) -> None:
 
 def test_cost_and_latency_against_load(tmp_path: Path) -> None:
     records = [
-        vs.InferenceRecord.from_times(instance_type=name, call_seconds=[seconds] * 99 + [3 * seconds], batch_size=10)
+        InferenceRecord.from_times(instance_type=name, call_seconds=[seconds] * 99 + [3 * seconds], batch_size=10)
         for name, seconds in (("g4dn.xlarge", 0.1), ("g5.xlarge", 0.05))
     ]
     catalog = vs.Catalog.embedded("2026-08-22")
-    ranking = vs.rank_inference(records, load=[10, 90, 500], catalog=catalog, region="us-east-1")
+    ranking = vs.serving.rank_inference(records, load=[10, 90, 500], catalog=catalog, region="us-east-1")
     points = load_points(ranking)
     assert len(points) == 6
     for _, line in points.groupby("service"):
@@ -244,4 +245,4 @@ def test_cost_and_latency_against_load(tmp_path: Path) -> None:
     with pytest.raises(ArgumentError):
         ranking.chart("pie")
     with pytest.raises(RankingError):
-        load_points(vs.rank_inference(records, catalog=catalog))
+        load_points(vs.serving.rank_inference(records, catalog=catalog))

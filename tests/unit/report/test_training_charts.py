@@ -12,7 +12,7 @@ import pytest
 import vmselect as vs
 from vmselect.errors import RankingError
 from vmselect.probe.sampling import Tally
-from vmselect.records import EpochLogs, InputWait
+from vmselect.records import EpochLogs, InferenceRecord, InputWait
 from vmselect.records.convergence import ConvergenceRecord, ConvergenceRun, Curve, StoppingRule
 from vmselect.records.usage import Limits, Usage
 from vmselect.report import save_chart, to_html
@@ -123,7 +123,7 @@ def test_usage_is_drawn_of_a_record_and_of_a_ranking(tmp_path: Path) -> None:
     calls = Usage(
         interval_seconds=1.0, seconds=(1.0, 2.0), phase=("first_call", "calls"), series={"usable_cpu_share": (0.2, 0.9)}
     )
-    record = vs.InferenceRecord.from_times(instance_type="g5.xlarge", batch_size=32, call_seconds=[0.02] * 9)
+    record = InferenceRecord.from_times(instance_type="g5.xlarge", batch_size=32, call_seconds=[0.02] * 9)
     assert "calls" in str(usage_chart(record.model_copy(update={"usage": calls})).to_dict())
 
 

@@ -19,7 +19,7 @@ from tests.support.profiles import make_profile
 from vmselect.cli import app
 from vmselect.errors import ArgumentError, EstimateError
 from vmselect.intervals import Interval
-from vmselect.records import Record
+from vmselect.records import Forecast, Record
 from vmselect.scoring.recalibration import Adjustment, Recalibration
 
 PROBE = make_profile("g4dn.xlarge", 0.1)
@@ -123,7 +123,7 @@ def test_kept_forecasts_keep_the_interval_of_the_method(tmp_path: Path) -> None:
     """So a recalibration never learns from recalibrated intervals."""
     vs.rank([PROBE], epochs=10, history=make_history(30, bias=0.14, noise=0.2)).keep(tmp_path)
     (kept,) = vs.load_records(tmp_path)
-    assert isinstance(kept, vs.Forecast)
+    assert isinstance(kept, Forecast)
     own = vs.estimate(PROBE, epochs=10)
     assert kept.own == pytest.approx((own.seconds, own.low, own.high))
     assert kept.seconds.value > own.seconds

@@ -18,7 +18,7 @@ from tests.support.profiles import make_profile
 from tests.support.rankings import rank
 from vmselect.cli import app
 from vmselect.errors import ArgumentError
-from vmselect.records import OutcomeRecord
+from vmselect.records import Forecast, OutcomeRecord
 from vmselect.scoring.score import BY, standardize
 
 runner = CliRunner()
@@ -84,7 +84,7 @@ def test_a_forecast_without_width_has_no_deviation() -> None:
 def test_the_regret_of_a_kept_ranking(tmp_path: Path) -> None:
     ranking = rank(objective="time")
     ranking.keep(tmp_path)
-    forecasts = {one.instance_type: one for one in vs.load_records(tmp_path) if isinstance(one, vs.Forecast)}
+    forecasts = {one.instance_type: one for one in vs.load_records(tmp_path) if isinstance(one, Forecast)}
     assert ranking.best.instance_type == "big"
     outcomes = [forecasts["big"].outcome(seconds=120.0), forecasts["small"].outcome(seconds=100.0)]
     score = vs.score([*forecasts.values(), *outcomes])

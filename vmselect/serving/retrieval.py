@@ -33,10 +33,9 @@ def retrieve_and_infer(
     and inference, which is reached if the next batch is downloaded during inference. ``by`` names factors that both
     kinds of records contain. The inference records must contain ``bytes_per_item``.
 
-    >>> import vmselect as vs
-    >>> moved = vs.TransferRecord.from_times(instance_type="g5.xlarge", provider="aws", url="s3://data", megabytes=100,
+    >>> moved = TransferRecord.from_times(instance_type="g5.xlarge", provider="aws", url="s3://data", megabytes=100,
     ...                                      download_seconds=78)
-    >>> calls = vs.InferenceRecord.from_times(instance_type="g5.xlarge", provider="aws", batch_size=10,
+    >>> calls = InferenceRecord.from_times(instance_type="g5.xlarge", provider="aws", batch_size=10,
     ...                                       bytes_per_item=1e6, call_seconds=[6.3] * 9)
     >>> retrieve_and_infer(moved, calls)["mb_per_second"].round(2).tolist()
     [0.71]

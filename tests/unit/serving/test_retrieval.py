@@ -8,22 +8,25 @@ import pytest
 
 import vmselect as vs
 from vmselect.errors import ComparisonError
+from vmselect.records import InferenceRecord, TransferRecord
 
 
-def transfer(seconds: float, provider: str = "aws") -> vs.TransferRecord:
+def transfer(seconds: float, provider: str = "aws") -> TransferRecord:
     where = {"instance_type": "a", "provider": provider, "url": "s3://data"}
-    return vs.TransferRecord.from_times(**where, megabytes=100, download_seconds=seconds)
+    return TransferRecord.from_times(**where, megabytes=100, download_seconds=seconds)
 
 
-def calls(seconds: float, provider: str = "aws", size: float | None = 1e6) -> vs.InferenceRecord:
-    return vs.InferenceRecord.from_times(
+def calls(seconds: float, provider: str = "aws", size: float | None = 1e6) -> InferenceRecord:
+    return InferenceRecord.from_times(
         instance_type="a", provider=provider, batch_size=10, call_seconds=[seconds] * 20, bytes_per_item=size
     )
 
 
 def test_the_times_per_megabyte_add_up() -> None:
     moved = [transfer(78), transfer(49, "azure")]
-    found = vs.retrieve_and_infer(moved, [calls(6.3), calls(6.0, "azure"), calls(1.0, "gcp")]).set_index("group")
+    found = vs.serving.retrieve_and_infer(moved, [calls(6.3), calls(6.0, "azure"), calls(1.0, "gcp")]).set_index(
+        "group"
+    )
     assert found["mb_per_second"].to_dict() == pytest.approx({"aws": 1 / 1.41, "azure": 1 / 1.09})
     assert found["overlapped_mb_per_second"].to_dict() == pytest.approx({"aws": 1 / 0.78, "azure": 1 / 0.6})
     assert math.isnan(found.loc["aws", "mb_per_second_low"])
@@ -31,16 +34,16 @@ def test_the_times_per_megabyte_add_up() -> None:
 
 def test_repetitions_give_an_interval() -> None:
     moved, served = [transfer(s) for s in (70, 78, 86)], [calls(s) for s in (6.1, 6.3, 6.5)]
-    (row,) = vs.retrieve_and_infer(moved, served).to_dict("records")
+    (row,) = vs.serving.retrieve_and_infer(moved, served).to_dict("records")
     assert row["mb_per_second_low"] < 1 / 1.41 < row["mb_per_second_high"]
-    narrow = vs.retrieve_and_infer(moved, served, confidence=0.5)["mb_per_second_high"][0]
+    narrow = vs.serving.retrieve_and_infer(moved, served, confidence=0.5)["mb_per_second_high"][0]
     assert narrow < row["mb_per_second_high"]
-    (same,) = vs.retrieve_and_infer([transfer(78), transfer(78)], [calls(6.3), calls(6.3)]).to_dict("records")
+    (same,) = vs.serving.retrieve_and_infer([transfer(78), transfer(78)], [calls(6.3), calls(6.3)]).to_dict("records")
     assert same["mb_per_second_low"] == pytest.approx(same["mb_per_second_high"])
 
 
 def test_groups_without_both_parts_are_refused() -> None:
     with pytest.raises(ComparisonError):
-        vs.retrieve_and_infer(transfer(78), calls(6.3, "azure"))
+        vs.serving.retrieve_and_infer(transfer(78), calls(6.3, "azure"))
     with pytest.raises(ComparisonError):
-        vs.retrieve_and_infer(transfer(78), calls(6.3, size=None))
+        vs.serving.retrieve_and_infer(transfer(78), calls(6.3, size=None))

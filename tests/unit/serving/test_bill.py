@@ -15,17 +15,17 @@ from vmselect.errors import ArgumentError
 
 
 def test_a_bill_shows_a_range_only_where_there_is_one() -> None:
-    assert str(vs.Bill.of(disk=1.5)) == "$1.50: disk $1.50"
-    assert str(vs.Bill.of(disk=(1.0, 1.5, 2.0))) == "$1.50 ($1.00 to $2.00): disk $1.50"
-    assert vs.Bill.of(disk=(1.0, 1.0, 1.0)).high == 1.0
+    assert str(vs.serving.Bill.of(disk=1.5)) == "$1.50: disk $1.50"
+    assert str(vs.serving.Bill.of(disk=(1.0, 1.5, 2.0))) == "$1.50 ($1.00 to $2.00): disk $1.50"
+    assert vs.serving.Bill.of(disk=(1.0, 1.0, 1.0)).high == 1.0
 
 
 def test_a_part_may_be_a_row_of_a_ranking() -> None:
     row = rank().best
-    (part,) = vs.Bill.of(training=row).parts
+    (part,) = vs.serving.Bill.of(training=row).parts
     assert (part.usd, part.low, part.high, part.detail) == (row.cost_usd, row.cost_low, row.cost_high, "small")
     serving = SimpleNamespace(hourly_usd=0.5, hourly_low=0.4, hourly_high=0.7, instance_type="b")
-    (hour,) = vs.Bill.of(endpoint=serving).parts
+    (hour,) = vs.serving.Bill.of(endpoint=serving).parts
     assert (hour.usd, hour.low, hour.high, hour.detail) == (0.5, 0.4, 0.7, "b")
 
 
@@ -34,12 +34,12 @@ def test_a_part_may_be_a_row_of_a_ranking() -> None:
 )
 def test_a_part_without_a_cost_is_refused(wrong: Any) -> None:
     with pytest.raises(ArgumentError, match="disk"):
-        vs.Bill.of(disk=wrong)
+        vs.serving.Bill.of(disk=wrong)
 
 
 @given(st.lists(st.floats(0, 1e6), min_size=1, max_size=10), st.floats(0, 100))
 def test_a_bill_is_the_sum_of_its_parts(amounts: list[float], factor: float) -> None:
-    bill = vs.Bill.of({f"part {number}": usd for number, usd in enumerate(amounts)})
+    bill = vs.serving.Bill.of({f"part {number}": usd for number, usd in enumerate(amounts)})
     assert bill.total == pytest.approx(sum(amounts))
     assert bill.times(factor).total == pytest.approx(sum(amounts) * factor)
     assert (bill + bill).total == pytest.approx(2 * bill.total)

@@ -13,22 +13,22 @@ from hypothesis import strategies as st
 import vmselect as vs
 from tests.support.priced import OFFER, prices
 from vmselect.errors import RankingError, VmselectError
-from vmselect.ranking import ServingRanking
-from vmselect.ranking.serving import simulate_latencies
+from vmselect.records import InferenceRecord
 from vmselect.records.latency_histogram import percentile
+from vmselect.serving.rank import ServingRanking, simulate_latencies
 
 CATALOG = prices(("a", 3.6), ("b", 3.6), ("small", 0.36), ("big", 3.6)).with_offers(
     [{**OFFER, "instance_type": "big", "market": "spot", "usd_per_hour": 1.8}]
 )
 
 
-def calls(name: str = "a", seconds: float | list[float] = 0.1, **more: Any) -> vs.InferenceRecord:
+def calls(name: str = "a", seconds: float | list[float] = 0.1, **more: Any) -> InferenceRecord:
     times = seconds if isinstance(seconds, list) else [seconds] * 200
-    return vs.InferenceRecord.from_times(instance_type=name, call_seconds=times, **({"batch_size": 10} | more))
+    return InferenceRecord.from_times(instance_type=name, call_seconds=times, **({"batch_size": 10} | more))
 
 
-def rank(*records: vs.InferenceRecord, **options: Any) -> ServingRanking:
-    return vs.rank_inference(list(records or [calls()]), **({"catalog": CATALOG} | options))
+def rank(*records: InferenceRecord, **options: Any) -> ServingRanking:
+    return vs.serving.rank_inference(list(records or [calls()]), **({"catalog": CATALOG} | options))
 
 
 PAIR = (calls("small", 0.1), calls("big", 0.02))  # 100 and 500 items per second
@@ -63,7 +63,7 @@ def test_an_unbounded_cost_is_null_in_json() -> None:
         ([calls(clients=3, rate=2.0)], 300, 3),  # a load that was kept up with: by the service times
     ],
 )
-def test_capacity_and_its_interval(records: list[vs.InferenceRecord], rate: float, half_width: float) -> None:
+def test_capacity_and_its_interval(records: list[InferenceRecord], rate: float, half_width: float) -> None:
     row = rank(*records).best
     found = (row.items_per_second, row.items_per_second_low, row.items_per_second_high)
     assert found == pytest.approx((rate, rate - half_width, rate + half_width))
@@ -186,7 +186,7 @@ def test_offers_are_matched_by_provider_region_market_and_retirement() -> None:
     others = [{"provider": "other", "usd_per_hour": 1.0}, {"region": "there", "usd_per_hour": 2.0}]
     several = CATALOG.with_offers([{**OFFER, "instance_type": "a", **other} for other in others])
 
-    def prices_of(record: vs.InferenceRecord, **options: Any) -> list[float]:
+    def prices_of(record: InferenceRecord, **options: Any) -> list[float]:
         return [row.usd_per_hour for row in rank(record, **({"catalog": several} | options))]
 
     assert prices_of(calls()) == [1.0, 2.0, 3.6]
@@ -233,7 +233,7 @@ def test_a_record_that_cannot_be_ranked_is_excluded() -> None:
 )  # fmt: skip
 def test_an_invalid_argument_is_refused_by_name(options: dict[str, Any], match: str) -> None:
     with pytest.raises(VmselectError, match=match):
-        vs.rank_inference(**({"records": PAIR} | options))
+        vs.serving.rank_inference(**({"records": PAIR} | options))
 
 
 # -- queues ------------------------------------------------------------------------------------------------------------
@@ -310,9 +310,9 @@ def test_an_uncertain_capacity_is_an_uncertain_bill() -> None:
     row = rank(*noisy, load=95, instances=(1, 10)).best
     assert row.hourly_low < row.hourly_high
     assert "uncertain-instances" in [finding.code for finding in row.findings]
-    (part,) = vs.Bill.of(endpoint=row).parts
+    (part,) = vs.serving.Bill.of(endpoint=row).parts
     assert (part.low, part.usd, part.high) == (row.hourly_low, row.hourly_usd, row.hourly_high)
-    month = vs.Bill.of(items=row.cost_usd(3e6))
+    month = vs.serving.Bill.of(items=row.cost_usd(3e6))
     assert month.low < month.high
     tight = rank(*noisy, load=95, instances=(1, 1))
     codes = [finding.code for row in tight for finding in row.findings]

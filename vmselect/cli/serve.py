@@ -1,4 +1,4 @@
-"""The command ``vmselect transfer``, which measures uploads to cloud storage and downloads from it."""
+"""The commands ``vmselect serve transfer`` (measure a store) and ``inference`` (rank machines for a load)."""
 
 from __future__ import annotations
 
@@ -7,15 +7,69 @@ from typing import Annotated, Any
 
 import typer
 
+from vmselect import _defaults
 from vmselect.cli.output import Format, FormatOption, emit, flag, print_err
 from vmselect.errors import ArgumentError
 
-COLUMNS = (
+TRANSFER_COLUMNS = (
     "instance_type", "url", "files", "megabytes", "streams", "upload_seconds_per_mb", "download_seconds_per_mb",
     "first_upload_seconds", "first_download_seconds", "cost_usd",
 )  # fmt: skip
 
 
+INFERENCE_COLUMNS = (
+    "rank", "instance_type", "provider", "region", "market", "batch_size", "clients", "load", "instances",
+    "items_per_second", "latency_seconds", "hourly_usd", "hourly_low", "hourly_high", "usd_per_million_items",
+    "tied_with_best",
+)  # fmt: skip
+
+app = typer.Typer(help="Measure transfers of data, and rank machines that serve a model.", no_args_is_help=True)
+
+
+@app.command()
+def inference(
+    paths: Annotated[list[str], typer.Argument(help="Files, folders or URLs with inference records.")],
+    load: Annotated[
+        list[float] | None, typer.Option(help="Items per second to answer; may be repeated, the last one decides.")
+    ] = None,
+    latency_limit_seconds: Annotated[float | None, typer.Option(help="Maximum of the percentile of latency.")] = None,
+    percentile: Annotated[float, typer.Option(help="Percentile of latency to rank and limit.")] = 99,
+    instances: Annotated[
+        tuple[int, int], typer.Option(help="Minimum and maximum number of machines to rent at a time.")
+    ] = (1, 10),
+    objective: Annotated[str, typer.Option(help="What to rank by: cost, latency or throughput.")] = "cost",
+    region: Annotated[list[str] | None, typer.Option(help="Region of the offers; may be repeated.")] = None,
+    market: Annotated[str, typer.Option(help="Market of the offers, or all.")] = _defaults.MARKET,
+    prices: Annotated[str | None, typer.Option(help="CSV file of prices instead of the shipped ones.")] = None,
+    format: FormatOption = Format.table,  # noqa: A002
+) -> None:
+    """Rank machines that serve a model under a load, from the records of InferenceProbe and probe_inference.
+
+    Exit code 1 if no machine can serve the load.
+
+    Examples:
+
+      vmselect serve inference records/ --load 3000 --latency-limit-seconds 0.1
+
+      vmselect serve inference records/ --objective throughput --format csv
+    """
+    from vmselect.catalog import Catalog
+    from vmselect.records import InferenceRecord, load_records
+    from vmselect.serving.rank import rank_inference
+
+    records = [record for record in load_records(*paths) if isinstance(record, InferenceRecord)]
+    ranking = rank_inference(
+        records, load=load or None, latency_limit_seconds=latency_limit_seconds, percentile=percentile,
+        instances=instances, objective=objective, region=region or None, market=market,
+        catalog=Catalog.load(prices) if prices else None,
+    )  # fmt: skip
+    emit([vars(row) for row in ranking.rows], INFERENCE_COLUMNS, format=format, spare=("provider", "region", "market"))
+    print_err([*map(str, ranking.excluded), *ranking.findings, ranking])
+    if not ranking.rows:
+        raise typer.Exit(1)
+
+
+@app.command()
 def transfer(
     url: Annotated[str, typer.Argument(help="URL of a folder, such as s3://bucket/folder or sftp://host/folder.")],
     folder: Annotated[str | None, typer.Argument(help="Folder or URL to write the record to.")] = None,
@@ -50,11 +104,11 @@ def transfer(
 
     Examples:
 
-      vmselect transfer s3://my-bucket/tmp records/ --megabytes 256 --files 4
+      vmselect serve transfer s3://my-bucket/tmp records/ --megabytes 256 --files 4
 
-      vmselect transfer sftp://me@host/scratch records/ --usd-per-gb 0.09 --yes
+      vmselect serve transfer sftp://me@host/scratch records/ --usd-per-gb 0.09 --yes
 
-      vmselect transfer s3://my-bucket/tmp --clean
+      vmselect serve transfer s3://my-bucket/tmp --clean
     """
     from vmselect.probe.transfer import plan_transfer, probe_transfer
 
@@ -74,8 +128,8 @@ def transfer(
             raise ArgumentError("Without a terminal, vmselect cannot ask for confirmation. Add --yes.")
         typer.confirm("Start?", abort=True, err=True)
     record = probe_transfer(url, folder, **amounts, budget_usd=budget_usd, instance_type=instance_type, verbose=0)
-    row = {name: getattr(record, name, getattr(record.setup, name, None)) for name in COLUMNS}
-    emit([row | {"megabytes": plan.total_bytes / 1e6}], COLUMNS, format=format)
+    row = {name: getattr(record, name, getattr(record.setup, name, None)) for name in TRANSFER_COLUMNS}
+    emit([row | {"megabytes": plan.total_bytes / 1e6}], TRANSFER_COLUMNS, format=format)
     print_err(record.findings)
 
 
@@ -109,10 +163,10 @@ def read_options(pairs: list[str]) -> dict[str, Any]:
 def _clean(url: str, options: dict[str, Any], *, everything: bool) -> None:
     from vmselect.probe.transfer import clean_transfers
 
-    found = clean_transfers(url, options=options, everything=everything)
-    for leftover in found:
+    leftovers = clean_transfers(url, options=options, everything=everything)
+    for leftover in leftovers:
         print_err([f"{leftover.name}: removed" if leftover.removed else f"{leftover.name}: kept, {leftover.reason}"])
-    if not found:
+    if not leftovers:
         print_err(["The folder contains no files of probes."])
-    if any(not leftover.removed for leftover in found):
+    if any(not leftover.removed for leftover in leftovers):
         raise typer.Exit(1)
