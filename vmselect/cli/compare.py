@@ -163,7 +163,9 @@ def _print(
     ``below`` contains a line to print below each table, and ``more`` the rows of a second table of each part.
     """
     if format is Format.json:
-        payloads = [part.payload() for part in parts]
+        from vmselect.comparison.output import describe
+
+        payloads = [describe(part).payload() for part in parts]
         print_out(json.dumps(payloads[0] if len(payloads) == 1 else payloads, indent=1, allow_nan=False), raw=True)
     elif format is Format.csv:
         emit([row for frame in csv for row in frame_rows(frame)], list(csv[0].columns), format=format)

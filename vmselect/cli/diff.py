@@ -46,7 +46,8 @@ def diff(
 
       vmselect diff profiles-main/ profiles/ --epochs 50 --limit-percent 5 --format json
     """
-    from vmselect.comparison.changes import COLUMNS, find_changes
+    from vmselect.comparison.changes import find_changes
+    from vmselect.comparison.output import ChangeOutput, describe_change
     from vmselect.records import load_profiles
 
     if markdown is not None and markdown.is_dir():
@@ -65,7 +66,7 @@ def diff(
     if format is Format.json:
         print_out(changes.to_json(indent=1), raw=True)
     elif format is Format.csv:
-        emit([change.to_dict() for change in changes], COLUMNS, format=format)
+        emit([vars(describe_change(change)) for change in changes], [*ChangeOutput.model_fields], format=format)
     else:
         for change in changes:
             print_out(f"{change}{' (above the limit)' if change.exceeds else ''}")

@@ -328,6 +328,7 @@ def _compare(
     better: str | None,
     **options: Any,
 ) -> dict[str, Any]:
+    from vmselect.comparison.output import describe
     from vmselect.records import load_records
 
     names = split_names(metric, option="metric")
@@ -337,7 +338,7 @@ def _compare(
         load_records(paths), by=by, metrics=names, baseline=baseline, within=within, unit=unit, alpha=alpha,
         better=better, **common,
     )  # fmt: skip
-    return {"comparisons": [one.payload() for one in found]}
+    return {"comparisons": [describe(comparison).payload() for comparison in found]}
 
 
 def _plan_sweep(

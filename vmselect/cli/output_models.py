@@ -17,13 +17,10 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter, create_model
 
 from vmselect.catalog import Offer
 from vmselect.catalog.refresh import Progress
-from vmselect.comparison.requirements import Fact
-from vmselect.comparison.significance import Summary
-from vmselect.comparison.speedup import Speedup
+from vmselect.comparison.output import ChangesOutput, ComparedOutput
 from vmselect.estimation.runtime import TERMS
 from vmselect.ranking.output import NextProbeOutput, RankingOutput
 from vmselect.records.forecast import Basis
-from vmselect.records.record import Factor
 from vmselect.records.registry import KINDS
 from vmselect.records.registry import REQUIRED as REQUIRED_IN_FILES
 from vmselect.records.training import METHOD_TIMES, Outcome
@@ -84,190 +81,6 @@ class Spread(Output):
     value: float
     low: float
     high: float
-
-
-class Metric(Output):
-    """A metric that is compared, with its unit, and whether less or more of it is better."""
-
-    name: str
-    unit: str
-    better: Literal["less", "more"] | None
-
-
-_RATIO = dict.fromkeys(("ratio", "ratio_low", "ratio_high", "percent", "percent_low", "percent_high"), float | None)
-_EFFECT = dict.fromkeys(
-    ("effect", "low", "high", "percent", "percent_low", "percent_high", "p_value", "share"), float | None
-)
-
-# -- comparisons -------------------------------------------------------------------------------------------------------
-
-Group = _row(
-    "Group", "A group of runs, and its ratio to the baseline.",
-    group=str, **{one.name: float | None for one in fields(Summary)} | {"count": int} | _RATIO, baseline=bool,
-)  # fmt: skip
-Pair = _row(
-    "Pair", "Two groups with the test of their difference.",
-    first=str, second=str, difference=float | None,
-    **dict.fromkeys(("ratio", "ratio_low", "ratio_high", "percent"), float | None),
-    **dict.fromkeys(("statistic", "p_value", "p_adjusted", "effect_size"), float | None), significant=bool,
-)  # fmt: skip
-Test = _row(
-    "Test", "The test whether any group differs.",
-    name=str, **dict.fromkeys(("statistic", "p_value", "exact_p_value"), float | None), alpha=float, significant=bool,
-    reason=str | None,
-)  # fmt: skip
-Scenario = _row(
-    "Scenario", "A group at fixed levels of other factors.",
-    scenario=str, group=str, count=int, mean=float | None, **_RATIO,
-)  # fmt: skip
-Shift = _row(
-    "Shift", "A level shift inside a run.",
-    group=str, run=int, after=int, **dict.fromkeys(("before", "then", "percent", "p_value"), float | None),
-)  # fmt: skip
-
-
-class Comparison(Output):
-    """Groups of runs, and the result of the test whether they differ in a metric."""
-
-    metric: Metric
-    by: list[str]
-    within: list[str]
-    unit: Literal["runs", "blocks"]
-    baseline: str
-    confidence: float
-    groups: list[Group]
-    pairs: list[Pair]
-    test: Test
-    winner: str | None
-    verdict: str
-    values: dict[str, list[float]]
-    scenarios: list[Scenario]
-    shifts: list[Shift]
-    findings: list[Finding]
-
-
-class Cell(Open):
-    """A combination of levels of the factors, with a field per factor."""
-
-    count: int
-    mean: float | None
-    sd: float | None
-    low: float | None
-    high: float | None
-
-
-Main = _row(
-    "Main", "A level of a factor and its effect.",
-    factor=str, level=Factor, count=int, mean=float | None, **_EFFECT,
-)  # fmt: skip
-Interaction = _row(
-    "Interaction", "A pair of levels, and its effect beyond the main effects.",
-    factor_1=str, level_1=Factor, factor_2=str, level_2=Factor, count=int, **_EFFECT,
-)  # fmt: skip
-Term = _row(
-    "Term", "A factor or a pair of factors, with its F test.",
-    factor=str, share=float | None, freedom=int, **dict.fromkeys(("statistic", "p_value", "p_adjusted"), float | None),
-    from_level=Factor | None, to_level=Factor | None,
-    **dict.fromkeys(("difference", "percent", "percent_low", "percent_high"), float | None),
-)  # fmt: skip
-
-
-class Error(Output):
-    """How the error of the effects was estimated, and its degrees of freedom."""
-
-    source: str
-    freedom: int
-
-
-class Effects(Output):
-    """Effects of factors on a metric."""
-
-    metric: Metric
-    scale: Literal["linear", "log"]
-    confidence: float
-    average: float
-    error: Error
-    cells: list[Cell]
-    main: list[Main]
-    interactions: list[Interaction]
-    factors: list[Term]
-    verdict: str
-    findings: list[Finding]
-
-
-SpeedupRow = _model(Speedup, **{one.name: float | None for one in fields(Speedup) if one.type == "float"})
-
-
-class Scaling(Output):
-    """Speed-ups of several workers over one."""
-
-    epochs: int
-    confidence: float
-    rows: list[SpeedupRow]
-    findings: list[Finding]
-
-
-class ScoreRow(Open):
-    """A candidate (a group of runs) with its score, and with its points for each requirement."""
-
-    rank: int
-    candidate: str
-    score: float
-
-
-ScorePart = _row(
-    "ScorePart", "The points of a candidate in one requirement.",
-    candidate=str, need=str, condition=str, grade=float, weight=float, points=float,
-    **{one.name: get_type_hints(Fact)[one.name] for one in fields(Fact)},
-)  # fmt: skip
-
-
-class Scores(Output):
-    """Groups of runs, scored by requirements."""
-
-    title: str
-    best: str | None
-    table: list[ScoreRow]
-    parts: list[ScorePart]
-    excluded: dict[str, str]
-    verdict: str
-
-
-Compared = Comparison | Effects | Scaling | Scores
-
-
-class Change(Output):
-    """Change of the time and cost of a training on one machine, from the old to the new profiles."""
-
-    title: str
-    model: str | None
-    instance_type: str | None
-    batch_size: int | None
-    epochs_old: int
-    epochs_new: int
-    step_seconds_old: float | None
-    step_seconds_new: float | None
-    step_percent: float | None
-    step_percent_low: float | None
-    step_percent_high: float | None
-    seconds_old: float
-    seconds_new: float
-    time_percent: float
-    time_percent_low: float
-    time_percent_high: float
-    usd_per_hour: float | None
-    usd_change: float | None
-    usd_change_low: float | None
-    usd_change_high: float | None
-    exceeds: str
-
-
-class Changes(Output):
-    """The changes of all trainings, and whether one of them exceeds a limit."""
-
-    changes: list[Change]
-    exceeds: bool
-    findings: list[Finding]
 
 
 # -- scores of forecasts -----------------------------------------------------------------------------------------------
@@ -580,8 +393,8 @@ class Printed(NamedTuple):
 
 OUTPUTS: Mapping[str, Printed] = {
     "check": Printed(1, list[CheckRow], ("check",)),
-    "compare": Printed(1, Compared | list[Compared], ("compare",)),
-    "diff": Printed(1, Changes, ("diff",)),
+    "compare": Printed(1, ComparedOutput | list[ComparedOutput], ("compare",)),
+    "diff": Printed(1, ChangesOutput, ("diff",)),
     "estimate": Printed(1, list[EstimateRow], ("estimate",)),
     "estimate-memory": Printed(1, list[MemoryRow], ("estimate --memory",)),
     "history-compact": Printed(1, list[Compaction], ("history compact",)),

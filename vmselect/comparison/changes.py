@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from vmselect._checks import check_number, maybe
 from vmselect.catalog import Catalog
@@ -19,13 +17,6 @@ from vmselect.grouping import CONDITIONS, count_nodes, identify, read_records
 from vmselect.intervals import Interval
 from vmselect.records import Profile
 from vmselect.units import cost_usd, format_usd, list_some, printable
-
-COLUMNS = (
-    "title", "model", "instance_type", "batch_size", "epochs_old", "epochs_new", "step_seconds_old", "step_seconds_new",
-    "step_percent", "step_percent_low", "step_percent_high", "seconds_old", "seconds_new", "time_percent",
-    "time_percent_low", "time_percent_high", "usd_per_hour", "usd_change", "usd_change_low", "usd_change_high",
-    "exceeds",
-)  # fmt: skip
 
 LARGEST_FACTOR = 1000.0
 """Largest distance of a bound from its ratio, as a factor, so that a bound is finite if a time may be almost zero."""
@@ -58,17 +49,6 @@ class Change:
         if self.usd is not None:
             text += f", {_format_money(self.usd)}"
         return printable(text)
-
-    def to_dict(self) -> dict[str, Any]:
-        """The change as plain values, with the keys :data:`COLUMNS`."""
-        steps, usd = self.step_seconds or (None, None), self.usd or (None, None, None)
-        values = (
-            self.title, self.model, self.instance_type, self.batch_size, *self.epochs, *steps,
-            *(_percents(self.step_ratio) if self.step_ratio else (None, None, None)),
-            *(side.value for side in self.seconds), *_percents(self.time_ratio), self.usd_per_hour, *usd,
-            ", ".join(self.exceeds),
-        )  # fmt: skip
-        return dict(zip(COLUMNS, values, strict=True))
 
 
 @dataclass(frozen=True)
@@ -108,12 +88,9 @@ class Changes:
 
     def to_json(self, *, indent: int | None = None) -> str:
         """All changes and findings as JSON."""
-        found = {
-            "changes": [change.to_dict() for change in self.changes],
-            "exceeds": self.exceeds,
-            "findings": [vars(finding) for finding in self.findings],
-        }
-        return json.dumps(found, indent=indent, allow_nan=False)
+        from vmselect.comparison.output import describe
+
+        return describe(self).to_json(indent=indent)
 
     def to_markdown(self) -> str:
         """The changes as a Markdown table, such as for a comment on a pull request. Names are escaped."""
@@ -190,7 +167,7 @@ def format_change(ratio: Interval[float]) -> str:
     >>> format_change(Interval(1.12, 1.08, 1.16))
     '+12 % (+8 to +16 %)'
     """
-    value, low, high = (f"{percent:+.{0 if abs(percent) >= 2 else 1}f}" for percent in _percents(ratio))
+    value, low, high = (f"{percent:+.{0 if abs(percent) >= 2 else 1}f}" for percent in ratio_percents(ratio))
     return f"{value} % ({low} to {high} %)"
 
 
@@ -255,7 +232,7 @@ def _compare(
         costs = [side.map(lambda seconds: cost_usd(seconds, price)) for side in (first, second)]
         usd = costs[1].minus(costs[0])
     exceeds = []
-    if limits["time"] is not None and time_ratio.low > 1 and _percents(time_ratio)[0] > limits["time"]:
+    if limits["time"] is not None and time_ratio.low > 1 and ratio_percents(time_ratio)[0] > limits["time"]:
         exceeds.append("time")
     if limits["cost"] is not None and usd is not None and usd.low > 0 and usd.value > limits["cost"]:
         exceeds.append("cost")
@@ -330,7 +307,8 @@ def _divide(new: Interval[float], old: Interval[float]) -> Interval[float]:
     return new.over(old, most=LARGEST_FACTOR)
 
 
-def _percents(ratio: Interval[float]) -> tuple[float, float, float]:
+def ratio_percents(ratio: Interval[float]) -> tuple[float, float, float]:
+    """Change in percent of ``ratio`` (new divided by old) and of its bounds."""
     value, low, high = (100 * (part - 1) for part in ratio)
     return value, low, high
 

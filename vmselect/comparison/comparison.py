@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 from abc import ABC, abstractmethod
@@ -14,7 +13,7 @@ from typing import Any, ClassVar
 
 import pandas as pd
 
-from vmselect._checks import check_choice, check_indent, check_name, check_number, is_number, list_items, several
+from vmselect._checks import check_choice, check_name, check_number, is_number, list_items, several
 from vmselect._defaults import MARKET
 from vmselect._hooks import hook
 from vmselect.catalog import Catalog
@@ -67,13 +66,12 @@ class Result(ABC):
     def verdict(self) -> str:
         """The result in one or two sentences."""
 
-    @abstractmethod
-    def payload(self) -> dict[str, Any]:
-        """The whole result as values that JSON can contain, with None for unknown values."""
-
     def to_json(self, *, indent: int | None = None) -> str:
-        """The result of :meth:`payload` as JSON text."""
-        return json.dumps(self.payload(), indent=check_indent(indent), ensure_ascii=False, allow_nan=False)
+        """The whole result as JSON text, with null for unknown values."""
+        # The models take time to import, and most results are never written as JSON.
+        from vmselect.comparison.output import describe
+
+        return describe(self).to_json(indent=indent)
 
     def __str__(self) -> str:
         return printable_lines(self.verdict)
@@ -278,26 +276,6 @@ class Comparison(Result):
 
     def __repr__(self) -> str:
         return f"<Comparison by {', '.join(self.by)}: {self}>"
-
-    def payload(self) -> dict[str, Any]:
-        """The whole comparison as values that JSON can contain, with None for unknown values."""
-        return {
-            "metric": {"name": self.metric.name, "unit": self.metric.unit, "better": self.metric.better},
-            "by": list(self.by),
-            "within": list(self.within),
-            "unit": self.unit,
-            "baseline": self.baseline,
-            "confidence": self.confidence,
-            "groups": plain_rows(self.groups),
-            "pairs": plain_rows(self.pairs),
-            "test": {name: self.test[name] for name in TEST_FIELDS},
-            "winner": self.winner,
-            "verdict": self.verdict,
-            "values": {name: list(values) for name, values in self.values.items()},
-            "scenarios": plain_rows(self.scenarios),
-            "shifts": plain_rows(self.shifts),
-            "findings": [vars(finding) for finding in self.findings],
-        }
 
     def to_frame(self) -> pd.DataFrame:
         """The table ``groups``."""

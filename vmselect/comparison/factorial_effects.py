@@ -22,7 +22,7 @@ from vmselect._checks import check_choice, check_number
 from vmselect._defaults import MARKET
 from vmselect._hooks import hook
 from vmselect.catalog import Catalog
-from vmselect.comparison.comparison import Result, plain_rows
+from vmselect.comparison.comparison import Result
 from vmselect.comparison.metrics import Metric, Terms
 from vmselect.comparison.runs import Runs, collect_runs, sort_key
 from vmselect.comparison.significance import format_p, holm, summarize
@@ -422,22 +422,6 @@ class Effects(Result):
             f"{noun}: {top['factor']} matters most, {100 * top['share']:.0f} % of the variation: "
             f"{difference}.{interact}{rest}"
         )
-
-    def payload(self) -> dict[str, Any]:
-        """All effects as values that JSON can contain, with None for unknown values."""
-        return {
-            "metric": {"name": self.metric.name, "unit": self.metric.unit, "better": self.metric.better},
-            "scale": self.scale,
-            "confidence": self.fit.confidence,
-            "average": self.average,
-            "error": {"source": self.fit.error_source, "freedom": self.fit.error_freedom},
-            "cells": plain_rows(self.cells),
-            "main": plain_rows(self.main),
-            "interactions": plain_rows(self.interactions),
-            "factors": plain_rows(self.factors),
-            "verdict": self.verdict,
-            "findings": [vars(finding) for finding in self.findings],
-        }
 
     def __repr__(self) -> str:
         return f"<Effects of {', '.join(self.names)}: {self}>"

@@ -32,7 +32,7 @@ from vmselect._checks import (
     show,
 )
 from vmselect._files import read_text
-from vmselect.comparison.comparison import Comparison, Result, plain_rows, plain_value
+from vmselect.comparison.comparison import Comparison, Result, plain_value
 from vmselect.comparison.metrics import ALIASES, METRICS, Terms, find_metric, guess_better
 from vmselect.errors import ArgumentError, ComparisonError
 from vmselect.records import Record
@@ -283,17 +283,6 @@ class Scores(Result):
         after = f"; then {rest[0][0]} with {rest[0][1]:.1f}" if rest else ""
         out = f"; {len(self.excluded)} excluded" if self.excluded else ""
         return f"{self.title}: {best} scores {score:.1f} of 100{why}{after}{out}."
-
-    def payload(self) -> dict[str, Any]:
-        """All scores as values that JSON can contain."""
-        return {
-            "title": self.title,
-            "best": self.best,
-            "table": plain_rows(self.table),
-            "parts": plain_rows(self.parts),
-            "excluded": dict(self.excluded),
-            "verdict": self.verdict,
-        }
 
     def __repr__(self) -> str:
         return f"<Scores of {len(self.totals)}: {self}>"

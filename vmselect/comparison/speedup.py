@@ -7,7 +7,6 @@ logarithms: the squared distances from the estimates to the bounds are added.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
@@ -16,7 +15,7 @@ from typing import Any
 
 import pandas as pd
 
-from vmselect._checks import check_count, check_indent, check_name, check_share, maybe
+from vmselect._checks import check_count, check_name, check_share, maybe
 from vmselect.errors import ComparisonError, EstimateError
 from vmselect.estimation import RuntimeEstimate, estimate
 from vmselect.findings import Finding, warnings_first
@@ -84,21 +83,11 @@ class Scaling:
         """The speed-ups as a table: a row per setup and number of nodes."""
         return pd.DataFrame([asdict(row) for row in self.rows], columns=[field.name for field in fields(Speedup)])
 
-    def payload(self) -> dict[str, Any]:
-        """All speed-ups as values that JSON can contain."""
-        return {
-            "epochs": self.epochs,
-            "confidence": self.confidence,
-            "rows": [
-                {name: None if value in (math.inf, -math.inf) else value for name, value in asdict(row).items()}
-                for row in self.rows
-            ],
-            "findings": [vars(finding) for finding in self.findings],
-        }
+    def to_json(self, *, indent: int | None = None) -> str:
+        """All speed-ups as JSON text."""
+        from vmselect.comparison.output import describe
 
-    def to_json(self, indent: int | None = None) -> str:
-        """The result of :meth:`payload` as JSON text."""
-        return json.dumps(self.payload(), indent=check_indent(indent), allow_nan=False)
+        return describe(self).to_json(indent=indent)
 
     def __str__(self) -> str:
         return printable_lines(self.verdict)

@@ -6,6 +6,7 @@ Text and tables are HTML. The script only draws charts of numbers that the table
 from __future__ import annotations
 
 import datetime as dt
+import json
 import os
 from collections.abc import Iterable, Sequence
 from html import escape
@@ -54,7 +55,7 @@ def render_comparisons(parts: Sequence[Part]) -> str:
             "subject": _subject(parts),
         },
         "plots": plots,
-        "parts": [part.payload() for part in parts],
+        "parts": [json.loads(part.to_json()) for part in parts],
     }
     main = "\n".join([_hero(parts, titles), *sections, _method(parts)])
     return assemble(data, main=main, scripts=SCRIPTS, first=("part1", "the comparison"))

@@ -20,7 +20,8 @@ import vmselect as vs
 from tests.support.profiles import make_profile
 from vmselect.cli import app
 from vmselect.comparison import find_changes
-from vmselect.comparison.changes import COLUMNS, LARGEST_FACTOR, _divide, escape_markdown
+from vmselect.comparison.changes import LARGEST_FACTOR, _divide, escape_markdown
+from vmselect.comparison.output import ChangeOutput
 from vmselect.errors import ArgumentError, ComparisonError
 from vmselect.intervals import Interval
 from vmselect.records.usage import Limits, Summary, Usage
@@ -159,7 +160,7 @@ def test_exit_codes_and_formats(folders: tuple[Path, Path], tmp_path: Path) -> N
     assert (code, plain["exceeds"], plain["changes"][0]["exceeds"]) == (1, True, "cost")
     assert summary.read_text().count("\n") == 3
     rows = list(csv.DictReader(io.StringIO(run("--format", "csv")[1])))
-    assert list(rows[0]) == list(COLUMNS)
+    assert list(rows[0]) == list(ChangeOutput.model_fields)
     assert float(rows[0]["time_percent"]) == pytest.approx(plain["changes"][0]["time_percent"])
 
 

@@ -1,0 +1,307 @@
+# Models that are made from dataclasses are variables for mypy, not types.
+# mypy: disable-error-code="valid-type,call-arg"
+"""The JSON of comparisons, effects, speed-ups, scores and changes: models, made from the results."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, fields
+from functools import singledispatch
+from typing import Literal, get_type_hints
+
+from vmselect._models import FindingOutput, OpenOutput, Output, derive_model, describe_findings, make_model
+from vmselect.comparison.changes import Change, Changes, ratio_percents
+from vmselect.comparison.comparison import TEST_FIELDS, Comparison, plain_rows
+from vmselect.comparison.factorial_effects import Effects
+from vmselect.comparison.requirements import Fact, Scores
+from vmselect.comparison.significance import Summary
+from vmselect.comparison.speedup import Scaling, Speedup
+from vmselect.records.record import Factor
+
+
+class Metric(Output):
+    """A metric that is compared, with its unit, and whether less or more of it is better."""
+
+    name: str
+    unit: str
+    better: Literal["less", "more"] | None
+
+
+_RATIO = dict.fromkeys(("ratio", "ratio_low", "ratio_high", "percent", "percent_low", "percent_high"), float | None)
+_EFFECT = dict.fromkeys(
+    ("effect", "low", "high", "percent", "percent_low", "percent_high", "p_value", "share"), float | None
+)
+
+
+Group = make_model(
+    "Group", "A group of runs, and its ratio to the baseline.",
+    group=str, **{field.name: float | None for field in fields(Summary)} | {"count": int} | _RATIO, baseline=bool,
+)  # fmt: skip
+Pair = make_model(
+    "Pair", "Two groups with the test of their difference.",
+    first=str, second=str, difference=float | None,
+    **dict.fromkeys(("ratio", "ratio_low", "ratio_high", "percent"), float | None),
+    **dict.fromkeys(("statistic", "p_value", "p_adjusted", "effect_size"), float | None), significant=bool,
+)  # fmt: skip
+Test = make_model(
+    "Test", "The test whether any group differs.",
+    name=str, **dict.fromkeys(("statistic", "p_value", "exact_p_value"), float | None), alpha=float, significant=bool,
+    reason=str | None,
+)  # fmt: skip
+Scenario = make_model(
+    "Scenario", "A group at fixed levels of other factors.",
+    scenario=str, group=str, count=int, mean=float | None, **_RATIO,
+)  # fmt: skip
+Shift = make_model(
+    "Shift", "A level shift inside a run.",
+    group=str, run=int, after=int, **dict.fromkeys(("before", "then", "percent", "p_value"), float | None),
+)  # fmt: skip
+
+
+class ComparisonOutput(Output):
+    """Groups of runs, and the result of the test whether they differ in a metric."""
+
+    metric: Metric
+    by: list[str]
+    within: list[str]
+    unit: Literal["runs", "blocks"]
+    baseline: str
+    confidence: float
+    groups: list[Group]
+    pairs: list[Pair]
+    test: Test
+    winner: str | None
+    verdict: str
+    values: dict[str, list[float]]
+    scenarios: list[Scenario]
+    shifts: list[Shift]
+    findings: list[FindingOutput]
+
+
+class Cell(OpenOutput):
+    """A combination of levels of the factors, with a field per factor."""
+
+    count: int
+    mean: float | None
+    sd: float | None
+    low: float | None
+    high: float | None
+
+
+Main = make_model(
+    "Main", "A level of a factor and its effect.",
+    factor=str, level=Factor, count=int, mean=float | None, **_EFFECT,
+)  # fmt: skip
+Interaction = make_model(
+    "Interaction", "A pair of levels, and its effect beyond the main effects.",
+    factor_1=str, level_1=Factor, factor_2=str, level_2=Factor, count=int, **_EFFECT,
+)  # fmt: skip
+Term = make_model(
+    "Term", "A factor or a pair of factors, with its F test.",
+    factor=str, share=float | None, freedom=int, **dict.fromkeys(("statistic", "p_value", "p_adjusted"), float | None),
+    from_level=Factor | None, to_level=Factor | None,
+    **dict.fromkeys(("difference", "percent", "percent_low", "percent_high"), float | None),
+)  # fmt: skip
+
+
+class Error(Output):
+    """How the error of the effects was estimated, and its degrees of freedom."""
+
+    source: str
+    freedom: int
+
+
+class EffectsOutput(Output):
+    """Effects of factors on a metric."""
+
+    metric: Metric
+    scale: Literal["linear", "log"]
+    confidence: float
+    average: float
+    error: Error
+    cells: list[Cell]
+    main: list[Main]
+    interactions: list[Interaction]
+    factors: list[Term]
+    verdict: str
+    findings: list[FindingOutput]
+
+
+SpeedupRow = derive_model(Speedup, **{field.name: float | None for field in fields(Speedup) if field.type == "float"})
+
+
+class ScalingOutput(Output):
+    """Speed-ups of several workers over one."""
+
+    epochs: int
+    confidence: float
+    rows: list[SpeedupRow]
+    findings: list[FindingOutput]
+
+
+class ScoreRow(OpenOutput):
+    """A candidate (a group of runs) with its score, and with its points for each requirement."""
+
+    rank: int
+    candidate: str
+    score: float
+
+
+ScorePart = make_model(
+    "ScorePart", "The points of a candidate in one requirement.",
+    candidate=str, need=str, condition=str, grade=float, weight=float, points=float,
+    **{field.name: get_type_hints(Fact)[field.name] for field in fields(Fact)},
+)  # fmt: skip
+
+
+class ScoresOutput(Output):
+    """Groups of runs, scored by requirements."""
+
+    title: str
+    best: str | None
+    table: list[ScoreRow]
+    parts: list[ScorePart]
+    excluded: dict[str, str]
+    verdict: str
+
+
+ComparedOutput = ComparisonOutput | EffectsOutput | ScalingOutput | ScoresOutput
+
+
+class ChangeOutput(Output):
+    """Change of the time and cost of a training on one machine, from the old to the new profiles."""
+
+    title: str
+    model: str | None
+    instance_type: str | None
+    batch_size: int | None
+    epochs_old: int
+    epochs_new: int
+    step_seconds_old: float | None
+    step_seconds_new: float | None
+    step_percent: float | None
+    step_percent_low: float | None
+    step_percent_high: float | None
+    seconds_old: float
+    seconds_new: float
+    time_percent: float
+    time_percent_low: float
+    time_percent_high: float
+    usd_per_hour: float | None
+    usd_change: float | None
+    usd_change_low: float | None
+    usd_change_high: float | None
+    exceeds: str
+
+
+class ChangesOutput(Output):
+    """The changes of all trainings, and whether one of them exceeds a limit."""
+
+    changes: list[ChangeOutput]
+    exceeds: bool
+    findings: list[FindingOutput]
+
+
+@singledispatch
+def describe(result: object) -> Output:
+    """``result`` of a comparison for output."""
+    raise TypeError(f"no output of {type(result).__name__}")
+
+
+@describe.register
+def _(result: Comparison) -> ComparisonOutput:
+    metric = result.metric
+    return ComparisonOutput(
+        metric=Metric(name=metric.name, unit=metric.unit, better=metric.better),
+        by=list(result.by),
+        within=list(result.within),
+        unit=result.unit,
+        baseline=result.baseline,
+        confidence=result.confidence,
+        groups=plain_rows(result.groups),
+        pairs=plain_rows(result.pairs),
+        test={name: result.test[name] for name in TEST_FIELDS},
+        winner=result.winner,
+        verdict=result.verdict,
+        values={name: list(values) for name, values in result.values.items()},
+        scenarios=plain_rows(result.scenarios),
+        shifts=plain_rows(result.shifts),
+        findings=describe_findings(result.findings),
+    )
+
+
+@describe.register
+def _(result: Effects) -> EffectsOutput:
+    metric = result.metric
+    return EffectsOutput(
+        metric=Metric(name=metric.name, unit=metric.unit, better=metric.better),
+        scale=result.scale,
+        confidence=result.fit.confidence,
+        average=result.average,
+        error=Error(source=result.fit.error_source, freedom=result.fit.error_freedom),
+        cells=plain_rows(result.cells),
+        main=plain_rows(result.main),
+        interactions=plain_rows(result.interactions),
+        factors=plain_rows(result.factors),
+        verdict=result.verdict,
+        findings=describe_findings(result.findings),
+    )
+
+
+@describe.register
+def _(result: Scaling) -> ScalingOutput:
+    rows = [
+        {name: None if value in (math.inf, -math.inf) else value for name, value in asdict(row).items()}
+        for row in result.rows
+    ]
+    findings = describe_findings(result.findings)
+    return ScalingOutput(epochs=result.epochs, confidence=result.confidence, rows=rows, findings=findings)
+
+
+@describe.register
+def _(result: Scores) -> ScoresOutput:
+    return ScoresOutput(
+        title=result.title,
+        best=result.best,
+        table=plain_rows(result.table),
+        parts=plain_rows(result.parts),
+        excluded=dict(result.excluded),
+        verdict=result.verdict,
+    )
+
+
+@describe.register
+def _(result: Changes) -> ChangesOutput:
+    changes = [describe_change(change) for change in result]
+    return ChangesOutput(changes=changes, exceeds=result.exceeds, findings=describe_findings(result.findings))
+
+
+def describe_change(change: Change) -> ChangeOutput:
+    """``change`` for output: intervals of ratios in percent."""
+    step_old, step_new = change.step_seconds or (None, None)
+    step, step_low, step_high = ratio_percents(change.step_ratio) if change.step_ratio else (None, None, None)
+    time, time_low, time_high = ratio_percents(change.time_ratio)
+    usd, usd_low, usd_high = change.usd or (None, None, None)
+    return ChangeOutput(
+        title=change.title,
+        model=change.model,
+        instance_type=change.instance_type,
+        batch_size=change.batch_size,
+        epochs_old=change.epochs[0],
+        epochs_new=change.epochs[1],
+        step_seconds_old=step_old,
+        step_seconds_new=step_new,
+        step_percent=step,
+        step_percent_low=step_low,
+        step_percent_high=step_high,
+        seconds_old=change.seconds[0].value,
+        seconds_new=change.seconds[1].value,
+        time_percent=time,
+        time_percent_low=time_low,
+        time_percent_high=time_high,
+        usd_per_hour=change.usd_per_hour,
+        usd_change=usd,
+        usd_change_low=usd_low,
+        usd_change_high=usd_high,
+        exceeds=", ".join(change.exceeds),
+    )
