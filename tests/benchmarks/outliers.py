@@ -23,8 +23,9 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from vmselect.estimation import statistics as location
 from vmselect.estimation.readings import collect
-from vmselect.estimation.statistics import DOUBTFUL_STEPS, STALL_STEPS, locate
+from vmselect.estimation.statistics import locate
 from vmselect.records import Profile
+from vmselect.records.step_times import STALL_STEPS, UNCERTAIN_STEPS
 
 SHARES = {"once": 0.0, "a quarter recurs": 0.25, "half recurs": 0.5, "three quarters recur": 0.75, "all recurs": 1.0}
 STEPS, NOISE, TRAININGS = 2_000, 0.02, 600
@@ -37,7 +38,7 @@ def make_probes(rng: random.Random, readings: int, *, recurs: bool) -> Iterator[
     made = 0
     while made < TRAININGS:
         steps = [rng.gauss(1.0, NOISE) for _ in range(STEPS)]
-        excess = rng.uniform(DOUBTFUL_STEPS, STALL_STEPS) + 0.1
+        excess = rng.uniform(UNCERTAIN_STEPS, STALL_STEPS) + 0.1
         if recurs:
             rate = RATES[0] * (RATES[1] / RATES[0]) ** rng.random()
             slow = [place for place in range(STEPS) if rng.random() < rate]
@@ -60,7 +61,7 @@ def read_probes(cache: Path, readings: int) -> Iterator[Probe]:
             for start in range(0, len(steps) - 3 * readings, readings):
                 seen, rest = steps[start : start + readings], steps[:start] + steps[start + readings :]
                 typical = statistics.median(seen)
-                long = [value / typical - 1 for value in seen if value > (1 + DOUBTFUL_STEPS) * typical]
+                long = [value / typical - 1 for value in seen if value > (1 + UNCERTAIN_STEPS) * typical]
                 if len(long) == 1 and long[0] <= STALL_STEPS:
                     yield seen, statistics.fmean(rest)
 

@@ -312,11 +312,11 @@ def _group(profiles: Iterable[Profile], *, across_sizes: bool) -> Iterable[tuple
     The profiles of any other group are repetitions, or all batch sizes of a machine if ``across_sizes`` is True.
     """
     from vmselect.estimation.programs import split_programs
-    from vmselect.grouping import group_repetitions
+    from vmselect.records.identity import group_repetitions
 
     programs, others = split_programs(profiles, across_sizes=across_sizes)
     groups: dict[object, list[Profile]] = {}
     for identity, same in group_repetitions(others).items():
-        groups.setdefault(identity._replace(batch_size=None) if across_sizes else identity, []).extend(same)
+        groups.setdefault(identity.machine if across_sizes else identity, []).extend(same)
     found = [*((same, True) for same in programs), *((same, False) for same in groups.values())]
     return sorted(found, key=lambda group: (group[0][0].instance_type or "", group[0][0].batch_size or 0))

@@ -55,8 +55,8 @@ def export(
       vmselect export records/ --to mlflow --result score --folder mlruns
     """
     from vmselect.estimation import estimate
-    from vmselect.grouping import group_repetitions
     from vmselect.records import load_profiles, load_records
+    from vmselect.records.identity import group_repetitions
     from vmselect.scoring.score import score
     from vmselect.trackers import FOLDERS, export
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -98,36 +97,6 @@ def compact(
     print_err(done.unreadable)
     if done.unreadable:
         raise typer.Exit(1)
-
-
-@app.command()
-def share(
-    output: Annotated[Path, typer.Argument(metavar="OUT", help="CSV file to write.", show_default=False)],
-    folder: FolderArgument = None,
-    format: FormatOption = Format.table,  # noqa: A002
-) -> None:
-    """Export how many times faster one machine type trains than another, without any confidential data.
-
-    The CSV file contains ratios of step times, each with the numeric precision, range of batch sizes and bottleneck of
-    the trainings. It contains no names of models, files, hosts, users or data, and no absolute times. Machine types
-    that no provider rents out are left out. Read the file before you pass it on. Exit code 1 if there is nothing to
-    share.
-
-    Examples:
-
-      vmselect history share ratios.csv records/
-
-      vmselect history share ratios.csv s3://team/records
-    """
-    from vmselect.comparison.shared_ratios import COLUMNS, share_ratios, write_ratios
-    from vmselect.records import load_profiles
-
-    rows = share_ratios(load_profiles(_choose(folder)))
-    if not rows:
-        print_err(["No training was measured on two machine types of cloud providers, so nothing was exported."])
-        raise typer.Exit(1)
-    write_ratios(rows, output)
-    emit(rows, COLUMNS, format=format)
 
 
 def _choose(folder: str | None) -> str:

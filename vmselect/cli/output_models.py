@@ -279,18 +279,6 @@ class SchemaRow(Output):
     title: str
 
 
-class SharedRatio(Output):
-    """The ratio of the step times of two machine types."""
-
-    instance_type: str
-    compared_with: str
-    precision: str
-    batch_size: str
-    limited_by: str
-    time_ratio: float
-    trainings: int
-
-
 class PlannedTrial(Open):
     """A trial of a plan, with a field per factor."""
 
@@ -399,7 +387,6 @@ OUTPUTS: Mapping[str, Printed] = {
     "estimate-memory": Printed(1, list[MemoryRow], ("estimate --memory",)),
     "history-compact": Printed(1, list[Compaction], ("history compact",)),
     "history-list": Printed(1, list[HistoryRow], ("history list",)),
-    "history-share": Printed(1, list[SharedRatio], ("history share",)),
     "next": Printed(1, list[NextProbeOutput], ("next",)),
     "prices": Printed(1, list[Price], ("prices show",)),
     "prices-diff": Printed(1, list[PriceChange], ("prices diff",)),

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from vmselect._checks import check_number, maybe
 from vmselect.catalog import Catalog
 from vmselect.comparison.metrics import Terms
 from vmselect.errors import ArgumentError, CatalogError, ComparisonError
-from vmselect.estimation import RuntimeModel, Workload, fit_runtime
+from vmselect.estimation import RuntimeModel, fit_runtime
 from vmselect.estimation.disturbances import TOO_DISTURBED
 from vmselect.findings import Finding
-from vmselect.grouping import CONDITIONS, count_nodes, identify, read_records
 from vmselect.intervals import Interval
 from vmselect.records import Profile
+from vmselect.records.identity import CONDITIONS, count_nodes, read_records, training_key
+from vmselect.records.step_times import typical_step_seconds
 from vmselect.units import cost_usd, format_usd, list_some, printable
 
 LARGEST_FACTOR = 1000.0
@@ -180,8 +181,7 @@ def _group(profiles: Iterable[Profile]) -> dict[Hashable, list[Profile]]:
     """Repetitions by the training and machine that they measured."""
     groups: dict[Hashable, list[Profile]] = {}
     for profile in profiles:
-        fit = (profile.fit.number, profile.fit.name) if profile.fit is not None else None
-        groups.setdefault((profile.setup.model, fit, identify(profile)), []).append(profile)
+        groups.setdefault(training_key(profile), []).append(profile)
     return groups
 
 
@@ -224,7 +224,7 @@ def _compare(
     epochs = _read_epochs(old[0], terms), _read_epochs(new[0], terms)
     first, second = (model.at(count).interval for model, count in zip(models, epochs, strict=True))
     time_ratio = _divide(second, first)
-    steps = [_step(model, profiles[0]) for model, profiles in zip(models, (old, new), strict=True)]
+    steps = [_step(model, profiles) for model, profiles in zip(models, (old, new), strict=True)]
     known = [step for step in steps if step is not None]
     price = _find_price(new[0], terms)
     usd = None
@@ -259,16 +259,14 @@ def _read_epochs(profile: Profile, terms: Terms) -> int:
     return count
 
 
-def _step(model: RuntimeModel, profile: Profile) -> Interval[float] | None:
-    """Mean seconds of a steady step; None if unknown.
+def _step(model: RuntimeModel, profiles: Sequence[Profile]) -> Interval[float] | None:
+    """Seconds per step of repetitions; None if unknown.
 
     The interval is as wide, relative to the value, as that of the time per epoch in a long training.
     """
-    steps = Workload.of(profile).steps_per_epoch
-    per_epoch = model.terms.get("steady_iterations", (0.0, 0.0))[1]
-    if not steps or not per_epoch or not model.epoch_seconds:
+    seconds = typical_step_seconds(profiles)
+    if not seconds or not model.epoch_seconds:
         return None
-    seconds = per_epoch / steps
     low, high = (math.sqrt(max(0.0, side[2])) / model.epoch_seconds for side in (model.low, model.high))
     return Interval(seconds, seconds * max(0.0, 1 - low), seconds * (1 + high))
 

@@ -18,8 +18,9 @@ from vmselect.energy.grids import DEFAULT
 from vmselect.energy.power import measured_power
 from vmselect.errors import ArgumentError, CatalogError, ComparisonError, EstimateError
 from vmselect.estimation import estimate
-from vmselect.grouping import count_nodes
 from vmselect.records import Profile, Record
+from vmselect.records.identity import count_nodes
+from vmselect.records.step_times import step_seconds
 from vmselect.units import JOULES_PER_KWH, cost_usd
 
 Better = Literal["less", "more"]
@@ -90,12 +91,6 @@ def _steady_steps(record: Any) -> list[float]:
     return list(record.timeline.steps.steady_seconds) if isinstance(record, Profile) else []
 
 
-def _step_seconds(profile: Profile, terms: Terms) -> float | None:
-    steady = profile.timeline.steps.labelled("steady")
-    covered = sum(step.covers for step in steady)
-    return math.fsum(step.seconds for step in steady) / covered if covered else None
-
-
 def _later_epochs(record: Any) -> list[float]:
     if not isinstance(record, Profile):
         return []
@@ -106,7 +101,7 @@ def _later_epochs(record: Any) -> list[float]:
 def _epoch_seconds(profile: Profile, terms: Terms) -> float | None:
     """Mean time of complete epochs after the first (or of the only epoch), else steps per epoch x mean step time."""
     measured = _mean(_later_epochs(profile))
-    step = _step_seconds(profile, terms)
+    step = step_seconds(profile)
     if measured is None and step is not None and profile.steps_per_epoch:
         return step * profile.steps_per_epoch
     return measured
@@ -119,7 +114,7 @@ def _validation_seconds(profile: Profile, terms: Terms) -> float | None:
 
 
 def _throughput(profile: Profile, terms: Terms) -> float | None:
-    step = _step_seconds(profile, terms)
+    step = step_seconds(profile)
     return profile.batch_size / step if step and profile.batch_size else None
 
 
@@ -217,7 +212,7 @@ _THROUGHPUT = {"training": _throughput, "inference": _attribute("items_per_secon
 METRICS: Mapping[str, Metric] = {
     metric.name: metric
     for metric in (
-        _training("step_seconds", "step time", _step_seconds, _steady_steps),
+        _training("step_seconds", "step time", lambda profile, terms: step_seconds(profile), _steady_steps),
         _training(
             "first_step_seconds", "first step", lambda p, _: _mean(s.each for s in p.timeline.steps.labelled("first"))
         ),

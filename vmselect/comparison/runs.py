@@ -11,12 +11,13 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any
 
-from vmselect import grouping
 from vmselect._checks import check_choice, check_name, is_number, list_items, maybe, several, show
 from vmselect.comparison.metrics import Metric, Terms, find_metric
 from vmselect.errors import ArgumentError, ComparisonError
+from vmselect.estimation.grouping import check_comparable
 from vmselect.findings import Finding
 from vmselect.records import Profile, Record
+from vmselect.records.identity import MACHINE_NAMES, NOT_FACTORS, distinct, identify
 
 READ: Mapping[str, Callable[[Any], Any]] = {
     **{name: attrgetter(name) for name in ("instance_type", "provider", "region", "kind")},
@@ -33,9 +34,6 @@ READ: Mapping[str, Callable[[Any], Any]] = {
 
 TASK_KEYS = frozenset(READ) - {"model", "batch_size", "kind"}
 """Names by which records can be grouped that do not affect what is trained; a custom factor may affect it."""
-
-MACHINE_KEYS = frozenset({"instance_type", "machine", "provider", "region"})
-"""Names of attributes that change together, so that grouping by one of them is like grouping by another."""
 
 UNKNOWN = "unknown"
 
@@ -209,7 +207,7 @@ def _from_records(
     member: Mapping[str, str] | None,
 ) -> Runs:
     """Runs from records, grouped by the factors ``names``, or by ``member``, which maps record IDs to groups."""
-    unique = grouping.distinct(records)
+    unique = distinct(records)
     if model is not None:
         unique = [record for record in unique if getattr(record, "model", None) == model]
         if not unique:
@@ -258,11 +256,10 @@ def _check_comparable(records: Sequence[Record], names: Sequence[str], levels: M
     for profile in profiles:
         parts.setdefault(levels[profile.id], []).append(profile)
     # A custom factor, or the model, may change what is trained; a machine may not.
-    together = [profiles] if set(names) <= TASK_KEYS | grouping.KNOWN_FACTORS else list(parts.values())
+    together = [profiles] if set(names) <= TASK_KEYS | NOT_FACTORS else list(parts.values())
     findings: list[Finding] = []
     for some in together:
-        software = grouping.check_comparable(some, error=ComparisonError) if some else ()
-        findings += [finding for finding in software if not any(name in finding.message for name in names)]
+        findings += check_comparable(some, ignore=names, error=ComparisonError) if some else ()
     return [*dict.fromkeys(findings), *_find_other_settings(parts, names)]
 
 
@@ -270,10 +267,10 @@ def _find_other_settings(parts: Mapping[Levels, Sequence[Profile]], names: Seque
     """Findings about settings other than ``names`` that differ inside groups or between groups."""
     values_of: dict[str, dict[Levels, set[Any]]] = {}
     for levels, some in parts.items():
-        for identity in map(grouping.identify, some):
+        for identity in map(identify, some):
             settings = {"batch_size": identity.batch_size, "instance_type": identity.instance_type}
             for name, value in {**dict(identity.factors), **settings}.items():
-                same = name in MACHINE_KEYS and not MACHINE_KEYS.isdisjoint(names)
+                same = name in MACHINE_NAMES and not MACHINE_NAMES.isdisjoint(names)
                 if name not in names and value is not None and not same:
                     values_of.setdefault(name, {}).setdefault(levels, set()).add(value)
     inside = sorted(name for name, by in values_of.items() if any(len(values) > 1 for values in by.values()))

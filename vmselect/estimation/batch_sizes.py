@@ -19,11 +19,12 @@ from statistics import NormalDist
 from typing import Literal
 
 from vmselect.errors import EstimateError
+from vmselect.estimation.grouping import check_comparable, list_values
 from vmselect.estimation.runtime import Quadratic, RuntimeModel
 from vmselect.estimation.workload import Workload
 from vmselect.findings import Finding
-from vmselect.grouping import check_comparable, identify, list_values
 from vmselect.records import Profile
+from vmselect.records.identity import identify
 
 REACH = 2.0
 """Step times are extrapolated by at most this factor beyond the probed batch sizes."""
@@ -166,14 +167,14 @@ def group_by_batch_size(
     size. If ``batch_size`` was not probed, the profiles must agree in software and validation. ``given`` contains the
     names of the workload arguments that the user passed.
     """
-    machines = {identify(profile)._replace(batch_size=None, provider=None) for profile in profiles}
+    machines = {identify(profile).machine._replace(provider=None) for profile in profiles}
     if len(machines) > 1:
         names = list_values({machine.instance_type or "unknown machine" for machine in machines})
         raise EstimateError(
             f"The profiles differ in machine or factors ({names}). Pass the profiles of one machine and setup."
         )
     machine = profiles[0].instance_type or "unknown machine"
-    differences = check_comparable(profiles, given=given, error=EstimateError)
+    differences = check_comparable(profiles, arguments=given, error=EstimateError)
     too_large = [p.batch_size for p in profiles if p.outcome == "out_of_memory" and p.batch_size]
     if too_large and batch_size >= min(too_large):
         raise EstimateError(

@@ -11,10 +11,10 @@ from vmselect._files import is_folder
 from vmselect._stores import Place, Url, check_place
 from vmselect.errors import ArgumentError
 from vmselect.findings import Finding
-from vmselect.grouping import Identity, identify, read_conditions
 from vmselect.intervals import Interval
 from vmselect.records import Environment, Forecast, Placement, Profile
 from vmselect.records.forecast import MAX_USED, Basis, Bounds, Remark
+from vmselect.records.identity import Identity, identify, read_conditions
 from vmselect.records.record import given_as
 
 MAX_REMARKS = 100

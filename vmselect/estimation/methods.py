@@ -21,13 +21,14 @@ from vmselect.errors import ArgumentError, EstimateError
 from vmselect.estimation.batch_sizes import fit_other_batch_size, group_by_batch_size
 from vmselect.estimation.first_runs import describe_cold_run, is_cold, predict_first_run
 from vmselect.estimation.forecasts import Source
+from vmselect.estimation.grouping import check_repetitions
 from vmselect.estimation.malta import fit_epochs, fit_iterations
 from vmselect.estimation.robust import fit_robust
 from vmselect.estimation.runtime import TERMS, RuntimeEstimate, RuntimeModel
 from vmselect.estimation.workload import Workload
-from vmselect.grouping import check_repetitions, read_records
 from vmselect.records import Profile
 from vmselect.records.forecast import Basis
+from vmselect.records.identity import read_records
 
 Profiles: TypeAlias = Profile | Iterable[Profile]
 Phase: TypeAlias = tuple[int, Profile | float]
@@ -76,7 +77,7 @@ def fit_runtime(
     def fit(some: Sequence[Profile], given: Workload) -> RuntimeModel:
         _check_usable(some)
         some = sorted(some, key=lambda one: one.created)
-        warnings = check_repetitions(some, given=given.given)
+        warnings = check_repetitions(some, arguments=given.given)
         models = [
             METHODS[method](repeated, Workload.of(repeated[0], **given.given), confidence=confidence)
             for repeated in ([some, *([one] for one in some)] if len(some) > 1 else [some])

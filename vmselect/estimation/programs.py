@@ -13,8 +13,8 @@ from vmselect.errors import ArgumentError, EstimateError
 from vmselect.estimation.methods import Profiles, fit_runtime
 from vmselect.estimation.runtime import TERMS, RuntimeEstimate
 from vmselect.findings import Finding, findings_html, table_html
-from vmselect.grouping import Identity, distinct, identify, read_records
 from vmselect.records import Profile
+from vmselect.records.identity import distinct, identify, read_records
 from vmselect.units import format_seconds, list_all, printable
 
 EXCLUDED_FIT = "fit-excluded"
@@ -92,7 +92,7 @@ def estimate_fits(profiles: Profiles, *, epochs: int | None = None, **options: A
     """
     maybe(check_count, "epochs", epochs)
     measured = read_records(profiles, Profile)
-    machines = {machine_of(one) for one in measured}
+    machines = {identify(profile).machine for profile in measured}
     if len(machines) > 1:
         raise EstimateError(
             f"The profiles are from {len(machines)} different machines or setups, not from one program. Estimate each "
@@ -170,7 +170,7 @@ def split_programs(
     runs: dict[object, list[Profile]] = {}
     for one in every:
         if one.fit is not None and not one.environment.notebook:
-            runs.setdefault((machine_of(one), one.fit.process), []).append(one)
+            runs.setdefault((identify(one).machine, one.fit.process), []).append(one)
     programs: list[list[Profile]] = []
     for run in sorted(runs.values(), key=len, reverse=True):  # a shorter run joins a longer one
         same = [program for program in programs if _agree(program, run, across_sizes=across_sizes)]
@@ -183,18 +183,13 @@ def split_programs(
     return programs, [one for one in every if one.id not in taken]
 
 
-def machine_of(profile: Profile) -> Identity:
-    """Identity (machine, nodes, workers and factors) of ``profile`` without its batch size."""
-    return identify(profile)._replace(batch_size=None)
-
-
 def _agree(program: Sequence[Profile], run: Sequence[Profile], *, across_sizes: bool) -> bool:
     """Whether ``run`` may be another run of ``program``: their fits agree, where an unknown value agrees with any."""
     known, new = _by_number(program), _by_number(run)
     pairs = [(known[number], new[number]) for number in known.keys() & new.keys()]
     fields = ("model", "structure") if across_sizes else ("model", "structure", "batch_size")
     differ = any(len({getattr(p.setup, f) for p in pair} - {None}) > 1 for pair in pairs for f in fields)
-    return bool(pairs) and machine_of(program[0]) == machine_of(run[0]) and not differ
+    return bool(pairs) and identify(program[0]).machine == identify(run[0]).machine and not differ
 
 
 def _by_number(run: Sequence[Profile]) -> dict[int, Profile]:

@@ -1,10 +1,9 @@
 """Mean of few readings with an interval, robust against a single outlier.
 
 A reading is a measured duration. Total time is a sum, so the *mean* of the readings matters: a median ignores recurring
-slow steps. A single extreme reading, however, can change the mean of twenty readings by half. Therefore a single
-outlier whose excess over an ordinary step is more than :data:`STALL_STEPS` ordinary steps counts once per training. If
-the excess is between :data:`UNCERTAIN_STEPS` and that limit, half of it counts once and half is assumed to recur at the
-observed rate. Two or more such readings stay in the mean.
+slow steps. A single extreme reading, however, can change the mean of twenty readings by half. Therefore a lone stall
+(see :mod:`vmselect.records.step_times`) counts once per training. If it is uncertain whether it recurs, half of its
+excess counts once and half is assumed to recur at the observed rate. Two or more such readings stay in the mean.
 """
 
 from __future__ import annotations
@@ -16,13 +15,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from operator import truediv
 
-STALL_STEPS = 5.0
-"""A reading is a stall if its excess over an ordinary step is longer than this many ordinary steps."""
-
-UNCERTAIN_STEPS, UNCERTAIN_SHARE = 2.0, 0.5
-"""A single reading whose excess over an ordinary step is longer than ``UNCERTAIN_STEPS`` ordinary steps may or may not
-recur: the share ``UNCERTAIN_SHARE`` of the excess stays in the mean. Chosen on simulated trainings with outliers at
-rates from 1 in 1,000 to 1 in 10 (``tests/benchmarks/outliers.py``)."""
+from vmselect.records.step_times import MIN_READINGS, STALL_STEPS, UNCERTAIN_STEPS, take_lone_stall
 
 PRIOR_SPREAD, PRIOR_READINGS = 0.10, 3.0
 """Prior relative spread of single readings, and the number of readings that this prior weighs as much as."""
@@ -77,7 +70,7 @@ def locate(
     prior_spread: float = PRIOR_SPREAD,
     stall: float = STALL_STEPS,
     uncertain: float = UNCERTAIN_STEPS,
-    min_readings: int = 4,
+    min_readings: int = MIN_READINGS,
     unseen: bool = True,
     prior_readings: float = PRIOR_READINGS,
     lasting: float = 0.0,
@@ -93,7 +86,7 @@ def locate(
     """
     values = list(seconds)
     weights = [1] * len(values) if units is None else list(units)
-    beyond = _take_lone_stall(values, weights, stall, uncertain) if len(values) >= min_readings else 0.0
+    beyond = take_lone_stall(values, weights, stall, uncertain) if len(values) >= min_readings else 0.0
     per_unit = list(map(truediv, values, weights))
     covered = sum(weights)
     mean = math.fsum(values) / covered
@@ -125,24 +118,6 @@ def predict_once(seconds: Sequence[float], *, spread: float = ONCE_SPREAD, confi
     squares = PRIOR_READINGS * (spread * mean) ** 2 + math.fsum((x - mean) ** 2 for x in seconds)
     width = quantile(confidence, freedom) * math.sqrt(squares / freedom * (1 + 1 / runs) / 2)
     return Level(mean, min(width, mean), width, 0.0)
-
-
-def _take_lone_stall(values: list[float], weights: list[int], stall: float, uncertain: float) -> float:
-    """Remove a single stall, or a part of an uncertain stall, from ``values`` in place; return the removed seconds."""
-    typical: float = statistics.median(map(truediv, values, weights))
-    excess = [value - typical * weight for value, weight in zip(values, weights, strict=True)]
-    for steps, share in ((stall, 1.0), (uncertain, 1.0 - UNCERTAIN_SHARE)):
-        long = [index for index, extra in enumerate(excess) if extra > steps * typical]
-        if len(long) > 1:
-            return 0.0  # long readings recur
-        for index in long:
-            taken = share * excess[index]
-            if share == 1.0:
-                del values[index], weights[index]
-            else:
-                values[index] -= taken
-            return taken
-    return 0.0
 
 
 def find_drift(values: Sequence[float]) -> float:

@@ -16,7 +16,6 @@ import numpy as np
 
 from vmselect.catalog import Catalog
 from vmselect.diagnosis.causes import NEGLIGIBLE_WAIT, find_host_limits
-from vmselect.grouping import count_nodes
 from vmselect.prediction.figures import (
     GpuFigures,
     figures_of,
@@ -27,6 +26,8 @@ from vmselect.prediction.figures import (
 )
 from vmselect.prediction.posterior import CONSTANTS, Floats, Point, Posterior, Target, predict_log_times
 from vmselect.records import Profile
+from vmselect.records.identity import count_nodes, model_key, work_key
+from vmselect.records.step_times import step_seconds
 from vmselect.units import list_some
 
 RUN_SPREAD = 0.03
@@ -140,16 +141,6 @@ class MachineTypes:
         return next((one for one in known if provider in (None, one.provider)), None)
 
 
-def step_seconds(profile: Profile) -> float | None:
-    """Median step time of a profile in seconds, from its steady steps or else from its epochs; None if unknown."""
-    steady = profile.timeline.steps.steady_seconds
-    if steady:
-        return statistics.median(steady) or None
-    later = [epoch.seconds for epoch in profile.timeline.epochs[1:] if epoch.complete]
-    steps = profile.steps_per_epoch
-    return statistics.median(later) / steps if later and steps else None
-
-
 def read_gpu(profile: Profile, types: MachineTypes) -> GpuFigures | Refusal:
     """Published figures of the single GPU on which a profile was trained; a refusal if there is no such GPU."""
     seen, machine = profile.environment, types.find(profile.instance_type, profile.provider)
@@ -178,19 +169,6 @@ def read_gpu(profile: Profile, types: MachineTypes) -> GpuFigures | Refusal:
 def _same_gpu(recorded: str, sold: str) -> bool:
     """Whether two names may be of one GPU. Records do not always name the variant (memory size, SXM or PCIe)."""
     return recorded == sold or recorded.split("-")[0] == sold.split("-")[0]
-
-
-def model_key(profile: Profile) -> tuple[Hashable, ...]:
-    """Key of the trained model: its name and number of parameters."""
-    return profile.model, profile.setup.parameters
-
-
-def work_key(profile: Profile, batch_size: int | None) -> Hashable:
-    """Key of the computation of a step: model, ``batch_size``, software settings and varied factors."""
-    seen, setup = profile.environment, profile.setup
-    varied = tuple(sorted((k, str(v)) for k, v in profile.factors.items() if k not in ("instance_type", "machine")))
-    kept = tuple(pair for pair in varied if pair[0] not in ("provider", "region", "market", "batch_size", "nodes"))
-    return (*model_key(profile), batch_size, seen.precision, seen.backend, seen.jit, setup.structure, kept)
 
 
 def host_bound(profiles: Iterable[Profile]) -> str | None:

@@ -22,11 +22,11 @@ from vmselect.gpu_memory import (
     read_peak,
     reported_bytes,
 )
-from vmselect.grouping import read_records
 from vmselect.intervals import Interval
 from vmselect.prediction.figures import gpu_vendor, identify_gpu, nominal_memory_gib
-from vmselect.prediction.machines import Machine, MachineTypes, Refusal, work_key
+from vmselect.prediction.machines import Machine, MachineTypes, Refusal
 from vmselect.records import Profile
+from vmselect.records.identity import read_records, work_key
 from vmselect.units import format_bytes
 
 TOO_LITTLE_MEMORY = "too_little_gpu_memory"

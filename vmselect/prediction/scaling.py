@@ -18,12 +18,13 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import stdtrit
 
-from vmselect.grouping import count_nodes
 from vmselect.intervals import Interval
 from vmselect.prediction.figures import identify_gpu
-from vmselect.prediction.machines import MachineTypes, host_bound, model_key, step_seconds, work_key
+from vmselect.prediction.machines import MachineTypes, host_bound
 from vmselect.prediction.posterior import Floats
 from vmselect.records import Profile
+from vmselect.records.identity import count_nodes, model_key, work_key
+from vmselect.records.step_times import step_seconds
 
 MAX_GPUS = 8
 """Largest number of GPUs of one machine in the measurements from which the constants were chosen."""

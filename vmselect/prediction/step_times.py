@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Iterable
 from typing import Any, Literal
 
@@ -12,8 +11,8 @@ from vmselect import _defaults
 from vmselect._checks import check_count, check_name, check_number, list_items, maybe, several, show
 from vmselect.catalog import Catalog
 from vmselect.errors import ArgumentError, EstimateError
+from vmselect.estimation.grouping import check_comparable, list_values
 from vmselect.estimation.statistics import locate
-from vmselect.grouping import check_comparable, group_repetitions, list_values, read_records
 from vmselect.prediction.machines import (
     MachineTypes,
     Prediction,
@@ -22,10 +21,11 @@ from vmselect.prediction.machines import (
     Refusal,
     choose_machines,
     read_history,
-    step_seconds,
 )
 from vmselect.prediction.memory import MemoryCheck
 from vmselect.records import Profile, Record
+from vmselect.records.identity import group_repetitions, read_records
+from vmselect.records.step_times import typical_step_seconds
 
 COLUMNS = ("instance_type", "step_seconds", "low", "high", "basis", "reason")
 
@@ -117,21 +117,18 @@ def read_profiles(history: Any) -> list[Profile]:
 
 
 def _as_probe(group: list[Profile]) -> Probe:
-    times = [seconds for profile in group if (seconds := step_seconds(profile))]
     first = group[0]
-    seconds = statistics.median(times) if times else None
+    seconds = typical_step_seconds(group)
     return Probe(first.instance_type or "", first.provider, seconds, tuple(group), first.batch_size)
 
 
 def _measured(probe: Probe, confidence: float) -> dict[str, Any]:
-    steady = [seconds for profile in probe.profiles for seconds in profile.timeline.steps.steady_seconds]
-    if not steady and probe.seconds is not None:
-        steady = [probe.seconds]
-    if not steady:
+    if probe.seconds is None:
         return _row(probe.instance_type, reason="its records contain no step times; probe it with IterationProbe")
-    level = locate(steady, confidence=confidence)
-    low, high = max(0.0, level.value - level.half_width_below), level.value + level.half_width_above
-    return _row(probe.instance_type, level.value, low, high, basis="measured")
+    steady = [seconds for profile in probe.profiles for seconds in profile.timeline.steps.steady_seconds]
+    level = locate(steady or [probe.seconds], confidence=confidence)
+    low, high = max(0.0, probe.seconds - level.half_width_below), probe.seconds + level.half_width_above
+    return _row(probe.instance_type, probe.seconds, low, high, basis="measured")
 
 
 def _row(

@@ -12,12 +12,11 @@ import numpy as np
 from vmselect._checks import check_count
 from vmselect.errors import ArgumentError, RankingError
 from vmselect.estimation.forecasts import Source, find_gpu, make_forecast
-from vmselect.grouping import Identity, group_repetitions, read_records
 from vmselect.intervals import Interval
-from vmselect.ranking.estimates import MachineEstimate, name_factors
 from vmselect.ranking.measures import MEASURES
 from vmselect.records import Forecast, Profile
 from vmselect.records.forecast import Bounds
+from vmselect.records.identity import Identity, group_repetitions, read_records
 from vmselect.records.record import new_id
 from vmselect.scoring.forecast import Unscored, error_percent, list_run_seconds
 from vmselect.scoring.score import MEASURED, Accuracy, AccuracyRow, kendall_tau
@@ -25,9 +24,6 @@ from vmselect.scoring.score import regret as measure_regret
 
 if TYPE_CHECKING:
     from vmselect.ranking.result import Ranking
-
-NUMBERED = ("batch_size", "nodes", "workers")
-"""Factors of a machine estimate that a forecast stores in fields of their own."""
 
 
 @dataclass(frozen=True)
@@ -70,19 +66,12 @@ def _make_forecast(ranking: Ranking, candidate: int, column: int, together: str)
         source = replace(source, own=machine.adjustment.undo(seconds))
     gpu = row.gpu_model or (None if predicted else find_gpu(records))
     return make_forecast(
-        source, name_training(machine, row.provider), seconds,
+        source, Identity.of_settings(machine.instance_type, row.provider, machine.factors), seconds,
         epochs=float(row.epochs), method=row.method, confidence=ranking.settings.confidence, region=row.region,
         cost_usd=Bounds(value=row.cost_usd, low=row.cost_low, high=row.cost_high), usd_per_hour=row.usd_per_hour,
         market=row.market, price_date=row.price_date, gpu=gpu, ranking=together, rank=row.rank,
         chance=min(1.0, max(0.0, row.chance)), findings=row.findings,
     )  # fmt: skip
-
-
-def name_training(machine: MachineEstimate, provider: str | None) -> Identity:
-    """Instance type, provider, batch size, workers, nodes and factors of the training that ``machine`` estimates."""
-    varied = sorted((item for item in machine.factors.items() if item[0] not in NUMBERED), key=lambda item: item[0])
-    workers = max(machine.nodes, int(machine.factors.get("workers", 1)))
-    return Identity(machine.instance_type, provider, machine.batch_size, workers, machine.nodes, tuple(varied))
 
 
 def compare_with_real(ranking: Ranking, watched: Profile | Iterable[Profile]) -> Accuracy:
@@ -136,7 +125,7 @@ def _make_row(
     ranking: Ranking, identity: Identity, group: Sequence[Profile], epochs: int | None
 ) -> AccuracyRow | Unscored:
     candidates, title = ranking.candidates, group[0].title
-    factors = name_factors(identity)
+    factors = identity.settings
     machines = {
         position
         for position, machine in enumerate(candidates.machine_estimates)

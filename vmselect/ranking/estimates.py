@@ -23,13 +23,14 @@ from vmselect.convergence import ConvergenceStudy, EpochsEstimate
 from vmselect.errors import EstimateError, RankingError
 from vmselect.estimation import RuntimeModel
 from vmselect.estimation.disturbances import TOO_DISTURBED
+from vmselect.estimation.grouping import check_repetitions, list_values
 from vmselect.estimation.methods import find_basis
 from vmselect.findings import Finding
-from vmselect.grouping import Identity, check_repetitions, group_repetitions, list_values
 from vmselect.prediction.machines import Prediction
 from vmselect.ranking.rows import Excluded, only_finite
 from vmselect.records import Profile
 from vmselect.records.forecast import Basis
+from vmselect.records.identity import Identity, group_repetitions, other_settings
 from vmselect.records.record import NAME_THE_MACHINE
 from vmselect.scoring.recalibration import Adjustment, Recalibration
 
@@ -145,8 +146,7 @@ class MachineEstimate:
     @property
     def machine_key(self) -> tuple[Any, ...]:
         """Instance type, provider and all factors except the batch size."""
-        factors = sorted((name, value) for name, value in self.factors.items() if name != "batch_size")
-        return self.instance_type, self.provider or "", tuple(map(str, factors))
+        return self.instance_type, self.provider or "", other_settings(self.factors)
 
     @property
     def title(self) -> str:
@@ -162,14 +162,6 @@ class MachineEstimate:
 
     def _other_factors(self) -> list[str]:
         return [f"{name} {value}" for name, value in self.factors.items() if name not in ("batch_size", "nodes")]
-
-
-def name_factors(identity: Identity) -> dict[str, Any]:
-    """Factors of a machine estimate: batch size, numbers of nodes and workers if above 1, and varied factors."""
-    factors: dict[str, Any] = {"batch_size": identity.batch_size} if identity.batch_size else {}
-    factors |= {"nodes": identity.nodes} if identity.nodes > 1 else {}
-    factors |= {"workers": identity.workers} if identity.workers > identity.nodes else {}
-    return factors | dict(identity.factors)
 
 
 def recalibrate(estimates: Sequence[MachineEstimate], learned: Recalibration) -> list[MachineEstimate]:
@@ -206,7 +198,7 @@ class Measured:
 
     def _measure(self, identity: Identity, group: list[Profile], given: Sequence[str]) -> None:
         one = MachineEstimate(
-            instance_type=identity.instance_type or "", provider=identity.provider, factors=name_factors(identity),
+            instance_type=identity.instance_type or "", provider=identity.provider, factors=identity.settings,
             runtime=None, records=tuple(group),  # type: ignore[arg-type]
         )  # fmt: skip
         self._records[one.machine_key] += group
@@ -215,7 +207,7 @@ class Measured:
             detail = f" ({failed.detail})" if failed.detail else ""
             self.excluded.append(Excluded(one.title, "out_of_memory", f"the training ran out of memory{detail}"))
             return
-        check_repetitions(group, given=given, error=RankingError)
+        check_repetitions(group, arguments=given, error=RankingError)
         try:
             runtime = self._fit(group, None)
         except EstimateError as impossible:

@@ -12,12 +12,12 @@ from typing import Any
 from vmselect.catalog import Catalog
 from vmselect.findings import Finding
 from vmselect.gpu_memory import read_peak, reported_bytes
-from vmselect.grouping import count_nodes, identify
 from vmselect.prediction.machines import Machine, MachineTypes, Refusal
 from vmselect.prediction.memory import UNKNOWN_MEMORY, MemoryCheck
-from vmselect.ranking.estimates import MachineEstimate, name_factors
+from vmselect.ranking.estimates import MachineEstimate
 from vmselect.ranking.rows import Excluded
 from vmselect.records import Profile
+from vmselect.records.identity import count_nodes, identify, other_settings
 
 
 def check_gpu_memory(
@@ -32,12 +32,12 @@ def check_gpu_memory(
     types = MachineTypes(catalog)
     works: dict[Any, list[Profile]] = {}
     for profile in profiles:
-        works.setdefault(_work(name_factors(identify(profile))), []).append(profile)
+        works.setdefault(other_settings(identify(profile).settings), []).append(profile)
     checks = {work: MemoryCheck(some, types) for work, some in works.items()}
     kept: list[MachineEstimate] = []
     excluded: list[Excluded] = []
     for one in estimates:
-        check = checks.get(_work(one.factors))
+        check = checks.get(other_settings(one.factors))
         found = None if check is None or one.basis == "measured" else _check(one, check, types)
         if isinstance(found, Refusal):
             excluded.append(Excluded(one.title, found.code, found.reason))
@@ -45,10 +45,6 @@ def check_gpu_memory(
             kept.append(replace(one, findings=(*one.findings, found)) if found else one)
     unknown = predicted and all(check.model is None for check in checks.values())
     return kept, excluded, (UNKNOWN_MEMORY,) if unknown else ()
-
-
-def _work(factors: Any) -> tuple[tuple[str, str], ...]:
-    return tuple(sorted((name, str(value)) for name, value in factors.items() if name != "batch_size"))
 
 
 def _check(one: MachineEstimate, check: MemoryCheck, types: MachineTypes) -> Refusal | Finding | None:

@@ -28,7 +28,6 @@ from vmselect.prediction.machines import (
     Refusal,
     choose_machines,
     read_history,
-    step_seconds,
 )
 from vmselect.prediction.posterior import Point
 from vmselect.prediction.scaling import MAX_GPUS, MAX_NODES, GpuRecords, count_gpus
@@ -48,6 +47,7 @@ from vmselect.ranking.scaled import (
 )
 from vmselect.records import Profile
 from vmselect.records.record import NAME_THE_MACHINE
+from vmselect.records.step_times import typical_step_seconds
 from vmselect.units import format_seconds
 
 Machines: TypeAlias = Literal["catalog", "all"] | str | Iterable[str] | None
@@ -198,8 +198,7 @@ def _as_probe(one: MachineEstimate) -> Probe:
     the batch sizes.
     """
     here = [record for record in one.records if record.batch_size == one.batch_size]
-    times = [seconds for record in here or one.records if (seconds := step_seconds(record))]
-    seconds = sorted(times)[len(times) // 2] if times and _step_seconds(one.runtime)[1] > 0 else None
+    seconds = typical_step_seconds(here or one.records) if _step_seconds(one.runtime)[1] > 0 else None
     if seconds and not here and one.batch_size and one.records[0].batch_size:
         seconds *= one.batch_size / one.records[0].batch_size  # a rough size: only ratios between machines matter
     return Probe(one.instance_type, one.provider, seconds, one.records, one.batch_size)

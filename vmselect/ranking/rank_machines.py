@@ -24,8 +24,8 @@ from vmselect.convergence import ConvergenceStudy
 from vmselect.energy.grids import Emissions
 from vmselect.errors import ArgumentError, RankingError
 from vmselect.estimation import RuntimeModel, Workload, fit_runtime
+from vmselect.estimation.grouping import check_comparable, list_values
 from vmselect.estimation.programs import epochs_of
-from vmselect.grouping import check_comparable, list_values, read_records
 from vmselect.prediction.machines import MachineTypes
 from vmselect.ranking.accuracy import Inputs
 from vmselect.ranking.candidates import add_services, join_offers
@@ -40,6 +40,7 @@ from vmselect.ranking.scaled import ConstantBatch, Scale, size_per_gpu
 from vmselect.ranking.spot import Interruptions
 from vmselect.ranking.transfer_cost import Transfer
 from vmselect.records import Profile, Record
+from vmselect.records.identity import read_records
 from vmselect.records.inference import InferenceRecord
 from vmselect.scoring.recalibration import Recalibration
 
@@ -165,7 +166,7 @@ def rank(
             boot_seconds=boot_seconds,
         )  # fmt: skip
 
-    findings = check_comparable(chosen, given=wanted.given)
+    findings = check_comparable(chosen, arguments=wanted.given)
     catalog = read_catalog(catalog)
     studied = None
     if isinstance(epochs, ConvergenceStudy):

@@ -8,9 +8,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from vmselect._checks import check_number, maybe
-from vmselect.grouping import read_records
 from vmselect.ranking.estimates import MachineEstimate
 from vmselect.ranking.rows import Excluded
+from vmselect.records.identity import read_records
 from vmselect.records.transfer import TransferRecord
 
 MB_PER_GB = 1_000

@@ -16,7 +16,6 @@ import itertools
 import json
 import operator
 import re
-import statistics
 import tempfile
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -31,6 +30,7 @@ from vmselect._stores import Entry, Folder, LocalFolder, Place, open_folder
 from vmselect.errors import MissingPackageError, ProfileError
 from vmselect.records.record import Record
 from vmselect.records.registry import parse_record
+from vmselect.records.step_times import step_seconds
 from vmselect.records.training import MAX_STEP_READINGS, METHOD_TIMES, Profile
 
 SUBFOLDER = "history"
@@ -149,7 +149,7 @@ def describe(record: Record) -> dict[str, Any]:
         steady = record.timeline.steps.steady_seconds
         values |= record.method_seconds
         values["steady_seconds"] = list(steady)
-        values["step_seconds"] = statistics.median(steady) if steady else None
+        values["step_seconds"] = step_seconds(record)
         values["total_seconds"] = record.total_seconds
     return values
 

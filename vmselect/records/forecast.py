@@ -55,9 +55,9 @@ class Remark(Part):
 class Forecast(Record):
     """A saved prediction: time and cost of a training on a machine, with intervals.
 
-    ``conditions`` maps the names of :data:`vmselect.grouping.CONDITIONS` to the values for which the forecast holds.
-    If ``seconds`` was recalibrated, ``own_seconds`` is the prediction before. All forecasts of one ranking have the
-    same ID ``ranking``; ``rank`` 1 is its recommended candidate. ``used`` are the IDs of the records on which the
+    ``conditions`` maps the names of :data:`vmselect.records.identity.CONDITIONS` to the values for which the forecast
+    holds. If ``seconds`` was recalibrated, ``own_seconds`` is the prediction before. All forecasts of one ranking have
+    the same ID ``ranking``; ``rank`` 1 is its recommended candidate. ``used`` are the IDs of the records on which the
     forecast is based.
 
     >>> import vmselect as vs

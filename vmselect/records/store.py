@@ -66,7 +66,7 @@ _open: dict[Path, Draft] = {}
 
 Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 
-SHOWN_COLUMNS = ("machine", "model", "batch size", "steps per epoch", "steady step", "outcome")
+SHOWN_COLUMNS = ("machine", "model", "batch size", "steps per epoch", "seconds per step", "outcome")
 """Columns of the table of profiles. A column without any value is not shown."""
 
 MAX_SHOWN = 100

@@ -35,6 +35,7 @@ from vmselect.records.record import (
     Text,
     given_as,
 )
+from vmselect.records.step_times import step_seconds
 from vmselect.records.usage import MeasuredEnergy, Summary, Usage, measured_energy
 from vmselect.records.warmup import find_warmup
 from vmselect.units import format_bytes, format_seconds, list_all, printable
@@ -435,9 +436,9 @@ class Profile(Record):
     @property
     def step_joules(self) -> float | None:
         """Measured energy of a steady step in joules, of the parts in :attr:`energy`; None if not measured."""
-        steady, energy = self.timeline.steps.steady_seconds, self.energy
+        seconds, energy = step_seconds(self), self.energy
         watts = energy.watts if energy else None
-        return None if watts is None or not steady else watts * statistics.fmean(steady)
+        return None if watts is None or seconds is None else watts * seconds
 
     @property
     def method_seconds(self) -> dict[str, float | None]:
@@ -608,7 +609,7 @@ class Profile(Record):
         """Names and printable values of the main fields, without unknown values."""
         setup, timeline, environment, usage = self.setup, self.timeline, self.environment, self.usage
         backend, wait = environment.backend, timeline.input_wait
-        steady, runs, times = timeline.steps.steady_seconds, len(timeline.run_seconds), self.method_seconds
+        seconds, runs, times = step_seconds(self), len(timeline.run_seconds), self.method_seconds
         busy = None if usage is None else usage.mean("usable_cpu_share")
         rows: dict[str, object] = {
             "machine": self.instance_type or "unknown",
@@ -621,7 +622,7 @@ class Profile(Record):
             "cores": environment.usable_cores or environment.cpu_cores,
             "GPUs": f"{len(environment.gpus)} x {environment.gpus[0].name}" if environment.gpus else None,
             **{METHOD_TIMES[name]: _format(times[name]) for name in [*METHOD_TIMES][:4]},
-            "steady step": f"{format_seconds(statistics.median(steady))} (median of {len(steady)})" if steady else None,
+            "seconds per step": None if seconds is None else format_seconds(seconds),
             **{METHOD_TIMES[name]: _format(times[name]) for name in [*METHOD_TIMES][4:]},
             "waits for data": None if wait is None else f"{wait.share:.0%} of the steps' time",
             "processors": None if busy is None else f"{busy:.0%} busy in steady steps",

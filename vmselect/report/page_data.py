@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from vmselect.comparison.speedup import compare_workers
 from vmselect.estimation.runtime import SUMMED
-from vmselect.grouping import distinct, identify
 from vmselect.ranking import MethodologyCost, next_probe
 from vmselect.ranking.measures import NO_LIMITS
 from vmselect.ranking.output import ranking_inputs
 from vmselect.ranking.probability import ErrorModel
+from vmselect.records.identity import distinct, identify
 from vmselect.report.training_charts import epoch_curve_points, step_points, usage_points
 from vmselect.units import count_epochs, count_of, format_seconds, format_usd
 

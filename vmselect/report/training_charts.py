@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import statistics
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import accumulate
@@ -17,6 +16,7 @@ import numpy as np
 import pandas as pd
 
 from vmselect.errors import RankingError
+from vmselect.records.step_times import step_seconds
 from vmselect.report.chart_style import SERIES, altair, color_by, records_of, styled, themed
 from vmselect.units import format_seconds
 
@@ -73,7 +73,7 @@ def step_points(profile: Profile, *, most: int = 2_000) -> dict[str, Any]:
         "position": [positions[i] for i in kept],
         "seconds": [rows[i].each for i in kept],
         "label": [rows[i].label for i in kept],
-        "steady_seconds": statistics.median(steps.steady_seconds) if steps.steady_seconds else None,
+        "steady_seconds": step_seconds(profile),
         "readings": steps.readings,
     }
 

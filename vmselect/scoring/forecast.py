@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 from vmselect._checks import list_items, show
 from vmselect.errors import ArgumentError
 from vmselect.findings import Finding
-from vmselect.grouping import distinct, find_differences, has_factors
 from vmselect.intervals import Interval
 from vmselect.prediction.figures import identify_gpu
 from vmselect.records import Forecast, OutcomeRecord, Profile, Record
+from vmselect.records.identity import distinct, find_differences, has_factors
 from vmselect.units import list_some, printable
 
 _AZURE = re.compile(r"Standard_([A-Z]+)\d+(?:-\d+)?([a-z]*)((?:_\w+)?)")

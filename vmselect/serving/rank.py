@@ -27,12 +27,12 @@ from vmselect._hooks import hook
 from vmselect.catalog import Catalog
 from vmselect.errors import ArgumentError, RankingError
 from vmselect.findings import Finding, warnings_first
-from vmselect.grouping import read_records
 from vmselect.intervals import Interval
 from vmselect.ranking.candidates import exclude_unsold, match_offers
 from vmselect.ranking.measures import read_catalog, read_markets, read_regions
 from vmselect.ranking.rows import Excluded, only_finite
 from vmselect.records import latency_histogram
+from vmselect.records.identity import read_records
 from vmselect.records.inference import InferenceRecord
 from vmselect.records.record import NAME_THE_MACHINE
 from vmselect.units import SECONDS_PER_HOUR, count_of, format_seconds, format_usd, printable_lines

@@ -13,9 +13,9 @@ from vmselect._checks import check_name, check_number, several
 from vmselect.comparison.comparison import to_frame
 from vmselect.comparison.runs import name_levels, read_level, sort_key
 from vmselect.errors import ComparisonError
-from vmselect.grouping import read_records
 from vmselect.intervals import Interval
 from vmselect.records import InferenceRecord, TransferRecord
+from vmselect.records.identity import read_records
 
 COLUMNS = (
     "group", "downloads", "inferences", "download_seconds_per_mb", "inference_seconds_per_mb",

@@ -23,7 +23,7 @@ import pandas as pd
 
 from vmselect.errors import VmselectError
 from vmselect.estimation import RuntimeModel, fit_runtime
-from vmselect.grouping import check_comparable
+from vmselect.estimation.grouping import check_comparable
 from vmselect.prediction.figures import figures_of
 from vmselect.prediction.machines import Machine, MachineTypes, read_history
 from vmselect.prediction.posterior import Point

@@ -179,7 +179,6 @@ OUTPUT_OF = {
     "estimate-memory": ["estimate {}/memory --memory"],
     "history-compact": ["history compact {}/groups"],
     "history-list": ["history list {}/machines"],
-    "history-share": ["history share {}/ratios.csv {}/machines"],
     "next": ["next {}/machines -e 5000 --machines g6.xlarge,g6e.xlarge", "next {}/machines -e 1 --machines g6.xlarge"],
     "prices": ["prices show --gpu T4", "prices show g4dn.xlarge --market all"],
     "prices-diff": ["prices diff {}/old.csv {}/new.csv"],

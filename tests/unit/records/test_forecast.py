@@ -12,9 +12,9 @@ import vmselect as vs
 from tests.support.profiles import make_profile
 from tests.support.rankings import BOTH, rank
 from vmselect.errors import ArgumentError
-from vmselect.grouping import find_differences
 from vmselect.records import Forecast, OutcomeRecord
 from vmselect.records.forecast import MAX_RUNS, MAX_USED, Bounds
+from vmselect.records.identity import find_differences
 
 BOUNDS = Bounds(value=2.0, low=1.0, high=3.0)
 DATA = Path(__file__).parents[2] / "data"

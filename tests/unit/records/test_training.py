@@ -205,7 +205,7 @@ def test_summary_has_a_row_for_everything_known() -> None:
         "first step": "3 s",
         "second step": "100 ms",
         "mean of steps 2-10": "200 ms",
-        "steady step": "200 ms (median of 3)",
+        "seconds per step": "200 ms",
         "first validation": "500 ms",
         "second validation": "1.5 s",
         "first epoch": "1.5 s",

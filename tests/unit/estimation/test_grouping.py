@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -10,8 +9,8 @@ import pytest
 import vmselect as vs
 from tests.support.priced import prices
 from tests.support.profiles import make_epoch_profile, make_profile
-from vmselect import grouping
-from vmselect.records import Environment, Fact, Placement, Profile, Validation
+from vmselect.estimation import grouping
+from vmselect.records import Environment, Fact, Placement, Profile, Validation, identity
 
 BASE = make_profile(examples=6400)
 
@@ -53,8 +52,8 @@ def test_different_tasks_are_neither_merged_nor_compared(what: str, other: Profi
     with pytest.raises(vs.errors.RankingError, match=what):
         grouping.check_comparable([KNOWN, other])
     if given:  # the caller brings them to one size
-        grouping.check_repetitions([KNOWN, other], given=given)
-        assert grouping.check_comparable([KNOWN, other], given=given) == ()
+        grouping.check_repetitions([KNOWN, other], arguments=given)
+        assert grouping.check_comparable([KNOWN, other], arguments=given) == ()
 
 
 @pytest.mark.parametrize(
@@ -128,7 +127,7 @@ def test_validations_with_other_numbers_of_steps_are_other_data() -> None:
     elsewhere = fifty.model_copy(update={"placement": Placement(instance_type=Fact(value="b", source="given"))})
     with pytest.raises(vs.errors.RankingError, match=r"\(10, 50\)"):
         grouping.check_comparable([ten, elsewhere])
-    assert grouping.check_comparable([ten, elsewhere], given=["validation_examples"]) == ()
+    assert grouping.check_comparable([ten, elsewhere], arguments=["validation_examples"]) == ()
     larger = changed("setup", validation_steps=5, batch_size=128)
     assert grouping.check_comparable([ten, larger]) == ()
 
@@ -151,7 +150,7 @@ def test_a_profile_without_validation_among_others_is_a_warning() -> None:
     (finding,) = grouping.check_comparable([with_it, without])
     assert (finding.code, finding.severity) == ("validation-differs", "warning")
     assert "a, batch 64" in finding.message
-    assert grouping.check_comparable([with_it, without], given=["validation_examples"]) == ()
+    assert grouping.check_comparable([with_it, without], arguments=["validation_examples"]) == ()
     assert grouping.check_comparable([without, make_profile("c")]) == ()
     ranking = vs.rank([with_it, without], epochs=5, catalog=prices(("a", 1.0), ("b", 1.0)))
     assert finding in ranking.findings
@@ -182,36 +181,9 @@ def test_given_epochs_and_failed_trainings_need_no_validation() -> None:
     ],
 )
 def test_another_machine_estimate_is_no_repetition(what: str, other: Profile) -> None:
-    assert len(grouping.group_repetitions([BASE, other])) == 2
+    assert len(identity.group_repetitions([BASE, other])) == 2
     with pytest.raises(vs.errors.EstimateError, match=what):
         grouping.check_repetitions([BASE, other])
-
-
-def test_factors_that_repeat_other_fields_make_no_other_machine_estimate() -> None:
-    assert len(grouping.group_repetitions([BASE, changed(factors={"batch_size": 64, "machine": "a"})])) == 1
-
-
-def test_copies_of_a_profile_count_once() -> None:
-    other = changed(factors={})
-    assert grouping.distinct([BASE, other, BASE]) == [BASE, other]
-    (group,) = grouping.group_repetitions([BASE, BASE, other]).values()
-    assert len(group) == 2
-
-
-def test_an_unknown_provider_joins_the_only_known_one() -> None:
-    named = [
-        changed(
-            placement=Placement(instance_type=Fact(value="a", source="given"), provider=Fact(value=p, source="dmi"))
-        )
-        for p in ("aws", "gcp")
-    ]
-    assert len(grouping.group_repetitions([BASE, named[0]])) == 1
-    assert len(grouping.group_repetitions([BASE, *named])) == 3
-
-
-def test_the_order_in_which_files_are_read_changes_nothing() -> None:
-    early = changed(created=datetime(2020, 1, 1, tzinfo=UTC))
-    assert grouping.group_repetitions([BASE, early]) == grouping.group_repetitions([early, BASE])
 
 
 def test_loops_on_a_gpu_that_were_timed_in_other_ways_are_not_merged() -> None:
@@ -229,4 +201,4 @@ def test_the_first_epoch_with_a_validation_is_compared_unless_given() -> None:
     pair = [changed("setup", validates=True, validation_from=start) for start in (None, 9)]
     with pytest.raises(vs.errors.RankingError, match=r"\(1, 9\)"):
         grouping.check_comparable(pair)
-    assert grouping.check_comparable(pair, given=["validation_from"]) == ()
+    assert grouping.check_comparable(pair, arguments=["validation_from"]) == ()

@@ -1,0 +1,91 @@
+"""Seconds per step: the one definition of the step time of a profile.
+
+It is the mean of the steady steps, because the time of a training is a sum: a median would ignore slow steps that
+recur, such as every tenth step that waits for a file. One extreme reading, however, can change the mean of twenty
+readings by half, so a single stall is taken out of the mean:
+
+    step_seconds = (sum of steady readings - lone stall) / number of steps that they cover
+
+This is the level on which :mod:`vmselect.estimation` bases its estimates. History, comparison, prediction and reports
+print and compare the same number.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterable
+from operator import truediv
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from vmselect.records.training import Profile
+
+MIN_READINGS = 4
+"""Number of readings from which a stall can be told from the ordinary readings."""
+
+STALL_STEPS = 5.0
+"""A reading is a stall if its excess over an ordinary step is longer than this many ordinary steps."""
+
+UNCERTAIN_STEPS, UNCERTAIN_SHARE = 2.0, 0.5
+"""A single reading whose excess over an ordinary step is longer than ``UNCERTAIN_STEPS`` ordinary steps may or may not
+recur: the share ``UNCERTAIN_SHARE`` of the excess stays in the mean. Chosen on simulated trainings with outliers at
+rates from 1 in 1,000 to 1 in 10 (``tests/benchmarks/outliers.py``)."""
+
+
+def step_seconds(profile: Profile) -> float | None:
+    """Mean seconds of a steady step of ``profile`` without a lone stall; None if unknown.
+
+    Without steady steps, it is the mean time per step of the complete epochs after the first.
+    """
+    steps = profile.timeline.steps
+    readings = [
+        (seconds, covers)
+        for seconds, covers, label in zip(steps.seconds, steps.covers, steps.labels, strict=True)
+        if label == "steady"
+    ]
+    if not readings:
+        # The first epoch includes compilation.
+        later = [epoch.seconds for epoch in profile.timeline.epochs[1:] if epoch.complete]
+        if not later or not profile.steps_per_epoch:
+            return None
+        return math.fsum(later) / len(later) / profile.steps_per_epoch
+    values, units = map(list, zip(*readings, strict=True))
+    if len(values) >= MIN_READINGS:
+        take_lone_stall(values, units)
+    return math.fsum(values) / sum(units) or None
+
+
+def typical_step_seconds(profiles: Iterable[Profile]) -> float | None:
+    """Median of the step times of repetitions; None if none has a step time.
+
+    The median resists a whole run that was disturbed; within a run, the mean is what a training takes.
+    """
+    times = [seconds for profile in profiles if (seconds := step_seconds(profile))]
+    return statistics.median(times) if times else None
+
+
+def take_lone_stall(
+    values: list[float],
+    units: list[int],
+    stall_steps: float = STALL_STEPS,
+    uncertain_steps: float = UNCERTAIN_STEPS,
+) -> float:
+    """Remove a single stall, or a part of an uncertain stall, from ``values`` in place; return the removed seconds.
+
+    ``units`` is the number of steps that each of ``values`` covers; a removed reading is removed there too.
+    """
+    typical: float = statistics.median(map(truediv, values, units))
+    excess = [value - typical * unit for value, unit in zip(values, units, strict=True)]
+    for steps, share in ((stall_steps, 1.0), (uncertain_steps, 1.0 - UNCERTAIN_SHARE)):
+        long = [index for index, extra in enumerate(excess) if extra > steps * typical]
+        if len(long) > 1:
+            return 0.0  # long readings recur
+        for index in long:
+            taken = share * excess[index]
+            if share == 1.0:
+                del values[index], units[index]
+            else:
+                values[index] -= taken
+            return taken
+    return 0.0
