@@ -10,11 +10,10 @@ from typing import Annotated
 import typer
 
 from vmselect import __version__
-from vmselect.cli import history, prices, serve, sweep
+from vmselect.cli import history, prices, score, serve, sweep
 from vmselect.cli.check import check
 from vmselect.cli.compare import compare
 from vmselect.cli.demo import demo
-from vmselect.cli.diff import diff
 from vmselect.cli.estimate import estimate
 from vmselect.cli.export import export
 from vmselect.cli.label import label
@@ -23,7 +22,6 @@ from vmselect.cli.output import QuietOption, accept_quiet, flag, print_err, set_
 from vmselect.cli.probe import CONTEXT, probe
 from vmselect.cli.rank import next_probe, rank, report, select
 from vmselect.cli.schema import schema
-from vmselect.cli.score import outcome, score
 from vmselect.errors import VmselectError
 from vmselect.probe.script import Interrupted
 
@@ -48,13 +46,11 @@ app.command()(rank)
 app.command("next")(next_probe)
 app.command()(report)
 app.command()(select)
-app.command()(score)
-app.command()(outcome)
 app.command()(compare)
-app.command()(diff)
 app.command()(export)
 app.command()(mcp)
 app.command()(schema)
+app.add_typer(score.app, name="score")
 app.add_typer(prices.app, name="prices")
 app.add_typer(sweep.app, name="sweep")
 app.add_typer(serve.app, name="serve")

@@ -1,22 +1,22 @@
-"""The command ``vmselect compare``, which tests differences between groups of records and effects of factors."""
+"""The command ``vmselect compare``: differences between groups of records, effects of factors, changes of the code."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from vmselect.cli.options import PriceOptions, with_price_options
+from vmselect.cli.options import PriceOptions, limit_option, with_price_options
 from vmselect.cli.output import Format, FormatOption, emit, flag, frame_rows, print_err, print_out, working
 from vmselect.errors import ArgumentError
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from vmselect.comparison import Comparison, Effects, Scores
+    from vmselect.comparison import Comparison, Effects, Scaling, Scores
     from vmselect.records import Record
 
 
@@ -56,10 +56,31 @@ def compare(
     epochs: Annotated[
         int | None,
         typer.Option(
-            "--epochs", "-e", help="Epochs to train, for --scaling and the metrics total_seconds, cost, energy and co2."
+            "--epochs",
+            "-e",
+            help="Epochs to train, for --before, --scaling and the metrics total_seconds, cost, energy and co2.",
         ),
     ] = None,
     model: Annotated[str | None, typer.Option(help="Use only the records of this model.")] = None,
+    before: Annotated[
+        str | None,
+        typer.Option(
+            metavar="OLD",
+            help="Profiles before a change of the code: compare time and cost with those, instead of groups.",
+        ),
+    ] = None,
+    limit_percent: Annotated[
+        float | None,
+        limit_option(help="With --before: exit with code 1 if the total time grows by more than this percentage."),
+    ] = None,
+    limit_usd: Annotated[
+        float | None,
+        limit_option(help="With --before: exit with code 1 if the cost of a training grows by more than this (USD)."),
+    ] = None,
+    markdown: Annotated[
+        Path | None,
+        typer.Option(help="With --before: also append a Markdown table to this file, such as $GITHUB_STEP_SUMMARY."),
+    ] = None,
     html: Annotated[Path | None, typer.Option(help="Also write an HTML page with charts to this file.")] = None,
     format: FormatOption = Format.table,  # noqa: A002
     *,
@@ -70,6 +91,12 @@ def compare(
     A sample is a run, or a block of steps with --unit blocks; single steps are no samples. JSON output contains all
     results, CSV output the groups only. Exit code 1 if there are too few samples for a test, or if no group meets the
     requirements of --needs.
+
+    With --before, the time and cost of the same trainings before and after a change of the code are compared.
+    Trainings are matched by model, machine type, batch size and factors. A limit is exceeded if the estimated increase
+    is above the limit and its whole interval is above zero, so that noise alone does not fail a pull request. Exit code
+    1 if a limit is exceeded, 2 if nothing can be compared, or if a limit cannot be checked because the measurement of a
+    training was too disturbed.
 
     Examples:
 
@@ -84,28 +111,36 @@ def compare(
       vmselect compare records/ --by provider --metric step_seconds,cost -e 50 --needs needs.yaml --html page.html
 
       vmselect compare sweep/ --scaling -e 50
+
+      vmselect compare profiles/ --before profiles-main/ --epochs 50 --limit-percent 5 --format json
     """
     from vmselect import comparison
-    from vmselect.comparison.comparison import group_rows, scenario_rows
     from vmselect.records import load_records
-    from vmselect.report import notebook
 
+    if before is not None:
+        limits = {"limit_percent": limit_percent, "limit_usd": limit_usd}
+        _compare_versions(before, paths, limits, epochs=epochs, markdown=markdown, format=format, prices=prices)
+        return
+    alone = {"--limit-percent": limit_percent, "--limit-usd": limit_usd, "--markdown": markdown}
+    for option, value in alone.items():
+        if value is not None:
+            raise ArgumentError(
+                f"{option} belongs to --before. Add --before with the old profiles, or remove {option}."
+            )
     with working("Reading records"):
         records = load_records(paths)
     if scaling:
         if epochs is None:
             raise ArgumentError("--scaling requires the number of epochs to train. Add --epochs.")
         trainings = [record for record in records if record.kind == "training"]
-        found = comparison.scaling(trainings, epochs=epochs, confidence=confidence, model=model)
-        _print([found], format, csv=[found.table], tables=[notebook.scaling_rows(found)])
+        _print_scaling(comparison.scaling(trainings, epochs=epochs, confidence=confidence, model=model), format)
         return
     names = split_names(metric, option="--metric")
     common = comparison_options(names, prices, confidence=confidence, epochs=epochs, model=model)
     if factors is not None:
-        wanted = split_names(factors, option="--factors")
-        studies = [comparison.effects(records, factors=wanted, metric=name, scale=scale, **common) for name in names]
-        mains = [one.main.assign(metric=one.metric.name)[["metric", *one.main.columns]] for one in studies]
-        _print(studies, format, csv=mains, tables=map(notebook.effect_rows, studies))
+        varied = split_names(factors, option="--factors")
+        studies = [comparison.effects(records, factors=varied, metric=name, scale=scale, **common) for name in names]
+        _print_effects(studies, format)
         _write_page(studies, html)
         return
     compared = compare_groups(
@@ -119,16 +154,83 @@ def compare(
         if scores.best is None:
             raise typer.Exit(1)
         return
+    _print_groups(compared, format)
+    _write_page(compared, html)
+    if all(part.test.p_value is None for part in compared):
+        raise typer.Exit(1)
+
+
+def _compare_versions(
+    before: str,
+    after: list[str],
+    limits: Mapping[str, float | None],
+    *,
+    epochs: int | None,
+    markdown: Path | None,
+    format: Format,  # noqa: A002
+    prices: PriceOptions,
+) -> None:
+    """Print the changes from the profiles ``before`` to the profiles ``after``, and exit by the limits."""
+    from vmselect.comparison.changes import find_changes
+    from vmselect.comparison.output import ChangeOutput, describe_change
+    from vmselect.records import load_profiles
+
+    if markdown is not None and markdown.is_dir():
+        raise ArgumentError(f"--markdown {str(markdown)!r} is a folder. Give the path of a file.")
+    with working("Comparing profiles"):
+        changes = find_changes(
+            load_profiles(before),
+            load_profiles(*after),
+            epochs=epochs,
+            catalog=prices.open(),
+            region=prices.region,
+            market=prices.market,
+            **limits,
+        )
+    if format is Format.json:
+        print_out(changes.to_json(indent=1), raw=True)
+    elif format is Format.csv:
+        emit([vars(describe_change(change)) for change in changes], [*ChangeOutput.model_fields], format=format)
+    else:
+        for change in changes:
+            print_out(f"{change}{' (above the limit)' if change.exceeds else ''}")
+    if markdown is not None:
+        with markdown.open("a", encoding="utf-8") as file:
+            file.write(changes.to_markdown())
+    lines = (f"{finding.severity.capitalize()}: {finding}" for finding in changes.findings)
+    print_err(lines, always=changes.too_uncertain)
+    if changes.exceeds:
+        raise typer.Exit(1)
+    # A limit that cannot be checked must not pass as one that is kept.
+    limited = any(limit is not None for limit in limits.values())
+    if not changes or (limited and changes.too_uncertain):
+        raise typer.Exit(2)
+
+
+def _print_scaling(speedups: Scaling, format: Format) -> None:  # noqa: A002
+    from vmselect.report import notebook
+
+    _print([speedups], format, csv=[speedups.table], tables=[notebook.scaling_rows(speedups)])
+
+
+def _print_effects(studies: Sequence[Effects], format: Format) -> None:  # noqa: A002
+    from vmselect.report import notebook
+
+    mains = [study.main.assign(metric=study.metric.name)[["metric", *study.main.columns]] for study in studies]
+    _print(studies, format, csv=mains, tables=map(notebook.effect_rows, studies))
+
+
+def _print_groups(compared: Sequence[Comparison], format: Format) -> None:  # noqa: A002
+    from vmselect.comparison.comparison import group_rows, scenario_rows
+
     frames = [
-        one.groups.assign(metric=one.metric.name, p_value=one.test.p_value, unit=one.metric.unit) for one in compared
+        part.groups.assign(metric=part.metric.name, p_value=part.test.p_value, unit=part.metric.unit)
+        for part in compared
     ]
     frames = [frame[["metric", *frame.columns.drop("metric")]] for frame in frames]
-    tests = [f"Test: {one.test}" for one in compared]
-    more = [scenario_rows(one) for one in compared]
-    _print(compared, format, csv=frames, tables=map(group_rows, compared), below=tests, more=more)
-    _write_page(compared, html)
-    if all(one.test.p_value is None for one in compared):
-        raise typer.Exit(1)
+    tests = [f"Test: {part.test}" for part in compared]
+    scenarios = [scenario_rows(part) for part in compared]
+    _print(compared, format, csv=frames, tables=map(group_rows, compared), below=tests, more=scenarios)
 
 
 def compare_groups(

@@ -51,6 +51,10 @@ INSTRUCTIONS = (
 
 TOP = 20
 """Default number of rows in the result of a tool."""
+COMPARED_OTHERWISE = (
+    "factors", "scaling", "scale", "needs", "html", "before", "limit_percent", "limit_usd", "markdown",
+)  # fmt: skip
+"""Options of the command ``compare`` that compare something else than groups."""
 PATHS = ("profiles", "paths", "history")
 """Texts that name files or folders to read. Arguments of the type ``Path`` are always treated as such."""
 
@@ -199,7 +203,7 @@ def list_tools() -> dict[str, Tool]:
         "compare": Tool(
             "Test whether groups of records differ in a metric, and estimate by how much.",
             _compare,
-            _parameters(compare, omit=("factors", "scaling", "scale", "needs", "html")),
+            _parameters(compare, omit=COMPARED_OTHERWISE),
         ),
         "plan_sweep": Tool(
             "Plan a sweep, which runs a probe of a training on several machines, and compute its cost. Nothing is "

@@ -88,7 +88,7 @@ RecalibrateOption = Annotated[
 
 @dataclass(kw_only=True)
 class PriceOptions:
-    """The options of the commands ``compare`` and ``diff`` that choose prices."""
+    """The options of the command ``compare`` that choose prices."""
 
     region: Annotated[str | None, price_option(help="Region of the prices.", show_default="as probed")] = None
     market: Annotated[str, price_option(help="Market of the prices: on_demand, spot, reserved_1y or reserved_3y.")] = (

@@ -382,7 +382,7 @@ class Printed(NamedTuple):
 OUTPUTS: Mapping[str, Printed] = {
     "check": Printed(1, list[CheckRow], ("check",)),
     "compare": Printed(1, ComparedOutput | list[ComparedOutput], ("compare",)),
-    "diff": Printed(1, ChangesOutput, ("diff",)),
+    "compare-before": Printed(1, ChangesOutput, ("compare --before",)),
     "estimate": Printed(1, list[EstimateRow], ("estimate",)),
     "estimate-memory": Printed(1, list[MemoryRow], ("estimate --memory",)),
     "history-compact": Printed(1, list[Compaction], ("history compact",)),
@@ -393,7 +393,7 @@ OUTPUTS: Mapping[str, Printed] = {
     "prices-refresh": Printed(1, list[_model(Progress)], ("prices refresh",)),
     "ranking": Printed(1, RankingOutput, ("rank", "select", "demo")),
     "schema": Printed(1, list[SchemaRow], ("schema",)),
-    "score": Printed(1, Score, ("score",)),
+    "score": Printed(1, Score, ("score show",)),
     "serve-inference": Printed(1, list[InferenceRow], ("serve inference",)),
     "serve-transfer": Printed(1, list[TransferRow], ("serve transfer",)),
     "sweep-clean": Printed(1, list[_model(Cleaned)], ("sweep clean",)),

@@ -1,11 +1,12 @@
-"""The commands ``score`` and ``outcome``, which compare forecasts with the real times of trainings."""
+"""The commands ``score`` and ``score add``, which compare forecasts with the real times of trainings."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from vmselect.cli.output import Format, FormatOption, emit, frame_rows, print_err, print_out, working
 from vmselect.errors import ArgumentError
@@ -22,7 +23,24 @@ GROUP_COLUMNS = (
 )  # fmt: skip
 
 
-def score(
+class _ScoreGroup(TyperGroup):
+    """The commands of ``score``, of which ``show`` may be omitted: ``vmselect score FOLDER``."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Insert ``show`` in front of arguments that begin with none of the commands."""
+        if args and args[0] not in (*self.commands, "-h", "--help"):
+            args = ["show", *args]
+        return super().parse_args(ctx, args)
+
+
+app = typer.Typer(
+    cls=_ScoreGroup, no_args_is_help=True,
+    help="Compare kept forecasts with the real trainings: vmselect score FOLDER is short for vmselect score show.",
+)  # fmt: skip
+
+
+@app.command("show")
+def show(
     folders: Annotated[
         list[str],
         typer.Argument(metavar="FOLDER", help="Folders, files or URLs of forecasts and outcomes.", show_default=False),
@@ -37,7 +55,7 @@ def score(
     """Compare kept forecasts with the real trainings: error, bias, coverage, width of the intervals, and regret.
 
     Outcomes are trainings that a probe measured to their end, profiles with total times, and records that vmselect
-    outcome wrote. The table has a row per group, CSV output a row per outcome; JSON output contains everything. The
+    score add wrote. The table has a row per group, CSV output a row per outcome; JSON output contains everything. The
     worst cases, and outcomes that could not be scored, are printed to standard error. Exit code 1 if no forecast has
     an outcome.
 
@@ -50,29 +68,30 @@ def score(
       vmselect score records/ --html score.html --format json
     """
     from vmselect.records import load_records
-    from vmselect.scoring.score import score as compare
+    from vmselect.scoring.score import score
 
     with working("Reading forecasts and outcomes"):
-        found = compare(load_records(folders))
-    groups = found.groups if by is None else found.by(by).assign(by=by)
+        result = score(load_records(folders))
+    groups = result.groups if by is None else result.by(by).assign(by=by)
     if format is Format.json:
-        print_out(found.to_json(indent=1), raw=True)
+        print_out(result.to_json(indent=1), raw=True)
     elif format is Format.csv:
-        emit(frame_rows(found.to_frame()), CASE_COLUMNS, format=format)
+        emit(frame_rows(result.to_frame()), CASE_COLUMNS, format=format)
     else:
-        print_out(found.verdict)
-        if found:
+        print_out(result.verdict)
+        if result:
             emit(frame_rows(groups), GROUP_COLUMNS, format=format)
     if html is not None:
-        print_err([f"Page: {found.report(html).resolve().as_uri()}"])
+        print_err([f"Page: {result.report(html).resolve().as_uri()}"])
     if format is Format.table:
-        print_err(str(found).splitlines()[1:])
-        print_err(f"{one.severity.capitalize()}: {one}" for one in found.findings)
-    if not found:
+        print_err(str(result).splitlines()[1:])
+        print_err(f"{finding.severity.capitalize()}: {finding}" for finding in result.findings)
+    if not result:
         raise typer.Exit(1)
 
 
-def outcome(
+@app.command("add")
+def add(
     forecast: Annotated[str, typer.Argument(help="File of the forecast.", show_default=False)],
     hours: Annotated[float, typer.Option(help="Hours that the training really took.", show_default=False)],
     usd: Annotated[float | None, typer.Option(help="Real cost of the training in USD.")] = None,
@@ -87,7 +106,7 @@ def outcome(
 
     Examples:
 
-      vmselect outcome forecasts/g5.xlarge-64-forecast-20261101T101500.json --hours 3.2 --usd 4.1
+      vmselect score add forecasts/g5.xlarge-64-forecast-20261101T101500.json --hours 3.2 --usd 4.1
     """
     from vmselect._stores import check_place
     from vmselect.records import Forecast

@@ -165,17 +165,6 @@ def test_a_missing_folder_is_not_called_a_profile(run: Run, tmp_path: Path) -> N
     assert "the profile" not in printed
 
 
-def test_compare_and_diff_share_the_options_of_prices() -> None:
-    commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
-    wanted = {"region", "market", "catalog", "own_prices", "date"}
-    shared = [
-        [(one.name, one.opts, one.help, one.default) for one in commands[name].params if one.name in wanted]
-        for name in ("compare", "diff")
-    ]
-    assert len(shared[0]) == len(wanted)
-    assert shared[0] == shared[1]
-
-
 def test_a_search_without_a_match_suggests_similar_instance_types(run: Run, profiles: Path) -> None:
     pytest.importorskip("duckdb", reason="the history of a folder is read with duckdb")
     assert "g4dn.xlarge" in run("history", "list", profiles, "--instance-type", "g4dn.xlage")
@@ -187,7 +176,7 @@ def test_a_search_without_a_match_suggests_similar_instance_types(run: Run, prof
     [
         ("Choose one with model=, or not.", ["rank", "p/"], "Choose one with --model, or not."),
         ("Pass validation_examples= (0 for none).", ["-q", "rank"], "Pass --validation-examples (0 for none)."),
-        ("Pass epochs=.", ["diff", "a", "b"], "Pass --epochs."),
+        ("Pass epochs=.", ["compare", "a", "--before", "b"], "Pass --epochs."),
         ("Pass model=.", ["check", "p/"], "Pass model=."),  # the command has no such option
         ("No file epochs=5.json.", ["rank"], "No file epochs=5.json."),
     ],

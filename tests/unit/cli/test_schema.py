@@ -174,7 +174,7 @@ OUTPUT_OF = {
         "compare {}/factorial --factors machine,batch_size", "compare {}/nodes --scaling -e 5",
         "compare {}/groups --needs {}/needs.yaml",
     ],
-    "diff": ["diff {}/machines {}/sold -e 5 --limit-percent 1"],
+    "compare-before": ["compare {}/sold --before {}/machines -e 5 --limit-percent 1"],
     "estimate": ["estimate {}/machines -e 5", "estimate {}/machines -e 5 --terms", "estimate {}/fits"],
     "estimate-memory": ["estimate {}/memory --memory"],
     "history-compact": ["history compact {}/groups"],

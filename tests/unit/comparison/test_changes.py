@@ -1,4 +1,4 @@
-"""``find_changes`` and ``vmselect diff``: changes between two sets of profiles, limits, and the GitHub action."""
+"""``vmselect compare --before``: changes between two sets of profiles, limits, and the GitHub action."""
 
 from __future__ import annotations
 
@@ -149,7 +149,9 @@ def folders(tmp_path: Path) -> tuple[Path, Path]:
 
 def test_exit_codes_and_formats(folders: tuple[Path, Path], tmp_path: Path) -> None:
     def run(*options: str) -> tuple[int, str]:
-        done = CliRunner().invoke(app, ["diff", *map(str, folders), "--epochs", "50", *options])
+        done = CliRunner().invoke(
+            app, ["compare", str(folders[1]), "--before", str(folders[0]), "--epochs", "50", *options]
+        )
         return done.exit_code, done.stdout
 
     assert run()[0] == 0
@@ -180,7 +182,7 @@ def test_exit_codes_if_a_training_is_too_disturbed(
     make_profile("g5.xlarge", 0.1, model="resnet").save(tmp_path / "new")
     for folder, step in zip(("old", "new"), more, strict=False):
         probe(step, batch_size=128).save(tmp_path / folder)
-    words = ["diff", str(tmp_path / "old"), str(tmp_path / "new"), "--epochs", "50", "--quiet", *options]
+    words = ["compare", str(tmp_path / "new"), "--before", str(tmp_path / "old"), "--epochs", "50", "--quiet", *options]
     done = CliRunner().invoke(app, words)
     assert done.exit_code == status
     assert "disturbed" in done.stderr

@@ -116,7 +116,7 @@ def test_charts_notebook_and_page_show_the_score(tmp_path: Path) -> None:
 def test_the_commands_record_an_outcome_and_score_it(tmp_path: Path) -> None:
     (kept, *_) = rank().keep(tmp_path)
     assert runner.invoke(app, ["score", str(tmp_path)]).exit_code == 1
-    done = runner.invoke(app, ["outcome", str(kept), "--hours", "0.03", "--usd", "0.03"])
+    done = runner.invoke(app, ["score", "add", str(kept), "--hours", "0.03", "--usd", "0.03"])
     assert done.exit_code == 0, done.stderr
     (outcome,) = vs.load_records(done.stdout.strip())
     assert isinstance(outcome, OutcomeRecord)
@@ -132,7 +132,7 @@ def test_the_commands_record_an_outcome_and_score_it(tmp_path: Path) -> None:
 @pytest.mark.parametrize("hours", ["0", "-1", "nan"])
 def test_an_impossible_outcome_is_rejected(tmp_path: Path, hours: str) -> None:
     (kept, *_) = rank().keep(tmp_path)
-    done = runner.invoke(app, ["outcome", str(kept), "--hours", hours])
+    done = runner.invoke(app, ["score", "add", str(kept), "--hours", hours])
     assert isinstance(done.exception, ArgumentError)
     assert len(list(tmp_path.glob("*outcome*"))) == 0
 
