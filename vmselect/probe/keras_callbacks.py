@@ -18,9 +18,9 @@ from typing import Any, ClassVar, Literal
 
 from vmselect._checks import check_count, maybe
 from vmselect.errors import ProbeError
+from vmselect.probe.checkpoints import Scratch, bind_elsewhere, describe_saving, find_writers
 from vmselect.probe.environment import count_validation_batches, synchronize_devices
 from vmselect.probe.exit_hooks import EndWatch, release_data_before_exit
-from vmselect.probe.file_protection import Scratch, bind_elsewhere, describe_saving, find_writers, take_back
 from vmselect.probe.input_wait import StepTrace
 from vmselect.probe.keras_fit import find_earliest_stop
 from vmselect.probe.options import check_uncut
@@ -94,21 +94,14 @@ class KerasProbe(CallbackProbe, PlainCallback):
         self._epochs_seen = 0
 
     def set_model(self, model: Any) -> None:
-        """Store the model and redirect the files of other callbacks. Called by Keras.
-
-        A TensorBoard callback before the probe has already opened a file: it is removed and opened again.
-        """
+        """Store the model and redirect the files of checkpoint callbacks. Called by Keras."""
         super().set_model(model)
         caller = sys._getframe(1)
         # Only the frame of Keras' callback list is read: reading the variables of a frame keeps them alive.
         if self.stop and self.protect_files and caller.f_code.co_name == "set_model":
             callback_list: Any = caller.f_locals.get("self")
             if hasattr(callback_list, "callbacks"):
-                others = callback_list.callbacks
-                begun = take_back(others[: next((i for i, one in enumerate(others) if one is self), 0)])
                 self._scratch = _redirect_files(callback_list)
-                for callback in begun:
-                    callback.set_model(model)
 
     def on_train_begin(self, logs: Logs = None) -> None:
         """Start recording a training. Called by Keras."""
@@ -320,8 +313,8 @@ class IterationProbe(StepProbe, KerasProbe):
         sample: seconds between two samples of machine usage; with None, usage is not sampled.
         alarm: an :class:`~vmselect.probe.sampling.Alarm` that reports, such as high CPU utilization.
         name: name of this training, if the program runs several.
-        protect_files: with True, let ModelCheckpoint, OrbaxCheckpoint, BackupAndRestore, CSVLogger and TensorBoard
-            write to a scratch folder, so that none of your files is replaced. Ignored with ``stop=False``.
+        protect_files: with True, let ModelCheckpoint, OrbaxCheckpoint, BackupAndRestore and CSVLogger write to a
+            scratch folder, so that none of your files is replaced. Ignored with ``stop=False``.
         exit_program: with True, end the program with exit code 0 when the probe has ended the training, so that code
             after ``fit`` saves no untrained model.
         verbose: with 1, print a line when the probe has ended the training or redirected files; with 0, nothing.

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypedDict
 from vmselect._checks import check_count, check_flag, check_seconds, maybe
 from vmselect._stores import Place
 from vmselect.errors import ProbeError
-from vmselect.probe import environment, file_protection
+from vmselect.probe import environment
 from vmselect.probe.exit_hooks import EndWatch, classify
 from vmselect.probe.keras_fit import FitFacts, read_fit, read_schedule
 from vmselect.probe.options import (
@@ -51,6 +51,9 @@ EVERY_SECONDS = 1.0
 """Least seconds between two writes of the draft."""
 STEPS_SECONDS = 30.0
 """Seconds after which a draft is written within an epoch, which may take hours."""
+LEAST_STEPS = 4
+"""Least number of steps in a profile of a program that ends at a save: the first step, which is slower, and three
+steady ones. With fewer, the width of an estimate's interval would come from default assumptions only."""
 SHARE = 0.02
 """Largest share of the time that is spent on writing drafts. A large draft is written less often."""
 
@@ -109,7 +112,6 @@ class Recording:
         self.timer = StepTimer()
         self.timer.start()
         with self.timer.leave_out():
-            file_protection.note("training")
             params = params or {}
             self.kind = kind
             self.model = model
@@ -496,18 +498,8 @@ class Probe:
     _recording: Recording | None = None
     _watch: EndWatch | None = None
     _profile: Profile | None = None
-    _was_cut = False
-
-    @property
-    def _cut_short(self) -> bool:
-        """Whether the probe has ended the training or an epoch of it early."""
-        return self._was_cut
-
-    @_cut_short.setter
-    def _cut_short(self, value: bool) -> None:
-        self._was_cut = value
-        if value:
-            file_protection.note("cut")
+    _cut_short = False
+    """Whether the probe has ended the training or an epoch of it early."""
 
     def _start(
         self, options: Options, *, backend: str | None = None, alive: Callable[[], bool] | None = None
@@ -531,6 +523,23 @@ class Probe:
         recording = self._release()
         if recording is not None:
             self._profile = recording.keep(outcome, detail) or self._profile
+
+    def _close_block(self) -> None:
+        """End the current block of steps, if blocks are measured."""
+        if self._recording is not None:
+            self._recording.close_block()
+
+    def end_program(self) -> None:
+        """End the recording because the program ends here, unless too few steps were measured for an estimate."""
+        recording = self._recording
+        if recording is None:
+            return
+        self._close_block()
+        if recording.timer.steps >= LEAST_STEPS or recording.timer.epochs_ended:
+            self._close("stopped")
+        else:
+            self._release()
+            recording.drop()
 
     def _end_early(self, error: BaseException | None, detail: str | None = None) -> None:
         self._close(*classify(error, detail))

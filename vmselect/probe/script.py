@@ -7,8 +7,6 @@ gets a probe. A :class:`~vmselect.probe.torch_script.TorchScript` measures train
 from __future__ import annotations
 
 import functools
-import importlib.abc
-import importlib.util
 import inspect
 import math
 import runpy
@@ -21,12 +19,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vmselect._stores import Place
-from vmselect.probe import file_protection, loop
+from vmselect.probe import checkpoints, loop
 from vmselect.probe.environment import mark_start
 from vmselect.probe.keras_callbacks import IterationProbe, KerasProbe
 from vmselect.probe.loop import LoopProbe
 from vmselect.probe.options import Options, choose_path
-from vmselect.probe.protected_run import run_protected
+from vmselect.probe.saves import Save, after_import, forget_folder, stop_at_saves
 from vmselect.probe.torch_script import GRADIENT_MODULE, LOADER_MODULE, OPTIMIZER_MODULE, EnoughTrainings, TorchScript
 from vmselect.probe.trainers import HuggingFaceProbe, LightningProbe
 
@@ -69,16 +67,13 @@ def probe_script(
     fits: int | None,
     wanted: Collection[int],
     names: Sequence[str],
-    protect_files: bool,
-    unprotected: Sequence[Path] = (),
-    say: Callable[[str], None] = print,
+    at_save: Callable[[Save, ScriptRun], int] | None,
     **options: Any,
 ) -> ScriptRun:
     """Run ``script``, measure its trainings and write profiles to ``target``. See ``vmselect probe --help``.
 
-    With ``protect_files=True``, this function returns in a child process. The calling process ends when the child has
-    ended and the files that the script changed, except those in ``unprotected``, have been restored. ``say`` prints a
-    line.
+    ``at_save`` is called when the script is about to save a model, with the call and what was measured until then. It
+    returns the exit code, with which the program then ends. If it is None, saves take place.
 
     ``wanted`` contains the numbers of the trainings to measure, counted from 1; if it is empty, all are measured. Their
     records get the ``names``, in order. ``options`` are further arguments of the probes, such as ``steps``.
@@ -86,15 +81,15 @@ def probe_script(
     last = fits or max(wanted, default=math.inf)
     names_left = list(names)
     cleanup = ExitStack()
-    # Callbacks may write to their own paths: all files of the script are protected.
-    options |= {"stop": not watch, "steady_seconds": None if watch else steady_seconds, "protect_files": False}
+    options |= {"stop": not watch, "steady_seconds": None if watch else steady_seconds}
+    options["protect_files"] = at_save is not None
 
     def new_probe(number: int, kind: Any) -> Any:
         if wanted and number not in wanted:
             # Without a path the probe would write to the folder in VMSELECT_FOLDER.
-            unwanted = file_protection.make_scratch_folder(target if isinstance(target, Path) else Path.cwd())
-            cleanup.callback(file_protection.remove_scratch_folder, unwanted)
-            return kind(unwanted, steps=1, validations=0, stop=not watch, protect_files=False, verbose=0, sample=None)
+            unwanted = checkpoints.make_scratch_folder(target if isinstance(target, Path) else Path.cwd())
+            cleanup.callback(checkpoints.remove_scratch_folder, unwanted)
+            return kind(unwanted, steps=1, validations=0, stop=not watch, verbose=0, sample=None)
         keras_only = {"validation_steps": validation_steps} if kind is IterationProbe else {}
         made = kind(target, name=names_left.pop(0) if names_left else None, **options, **keras_only)
         made._advises = False
@@ -103,8 +98,6 @@ def probe_script(
     new_probe(max(wanted, default=1), IterationProbe)  # rejects invalid options before the script loads its data
     cleanup.close()
     names_left = list(names)
-    if protect_files and not watch:
-        run_protected(unprotected, say, after_import, verbose=bool(options.get("verbose", 1)))
     torch_script = TorchScript(
         target,
         model=Path(script).stem,
@@ -124,11 +117,28 @@ def probe_script(
 
     trainings = Trainings(new_probe, last=last, beside=torch_script.disabled)
     trainings.patch()
-    after_import("keras_tuner.src.engine.base_tuner", _note_searches)
     after_import(LOADER_MODULE, torch_script.watch_loader)
     after_import(OPTIMIZER_MODULE, torch_script.watch_optimizer)
     after_import(GRADIENT_MODULE, torch_script.watch_gradients)
+
+    def count() -> ScriptRun:
+        chosen = [probe for number, probe in enumerate(trainings.probes, 1) if not wanted or number in wanted]
+        profiles = [probe.profile for probe in [*chosen, *loops] if probe.measured]
+        measured = len(profiles) + torch_script.profiles_kept
+        if torch_script.measured:
+            profiles.append(torch_script.profile)
+        return ScriptRun(len(trainings.probes), measured, profiles)
+
+    def end_at(save: Save) -> int:
+        for probe in (*trainings.probes, *loops, torch_script):
+            probe.end_program()
+        checkpoints.remove_scratch_folders()
+        return at_save(save, count()) if at_save is not None else 0
+
     with cleanup:
+        if at_save is not None:
+            stop_at_saves(end_at)
+            cleanup.callback(forget_folder)
         loop.AROUND.append(around_loop)
         cleanup.callback(loop.AROUND.remove, around_loop)
         try:
@@ -142,13 +152,7 @@ def probe_script(
             if thread is not threading.current_thread() and not thread.daemon:
                 thread.join()
         torch_script.close()
-    chosen = [one for number, one in enumerate(trainings.probes, 1) if not wanted or number in wanted]
-    profiles = [one.profile for one in chosen if one.measured]
-    profiles += [one.profile for one in loops if one.measured]
-    measured = len(profiles) + torch_script.profiles_kept
-    if torch_script.measured:
-        profiles.append(torch_script.profile)
-    return ScriptRun(len(trainings.probes), measured, profiles)
+    return count()
 
 
 def _run_script(
@@ -247,7 +251,7 @@ class Trainings:
             probe, is_new = self._choose_probe(trainer.callback_handler.callbacks, HuggingFaceProbe)
             if is_new:
                 trainer.add_callback(probe)
-            probe.begin(trainer.args)
+            probe.begin()
             try:
                 with self.beside():
                     result = train(trainer, *args, **options)
@@ -263,7 +267,6 @@ class Trainings:
 
     def _choose_probe(self, callbacks: Iterable[Any], kind: type, new: type | None = None) -> tuple[Any, bool]:
         """Return the script's own probe of this ``kind`` among ``callbacks``, or a new probe, and whether it is new."""
-        file_protection.note("training")  # loggers write files before they call the probe
         own = next((one for one in callbacks if isinstance(one, kind)), None)
         probe = own if own is not None else self.new_probe(len(self.probes) + 1, new or kind)
         self.probes.append(probe)
@@ -273,49 +276,3 @@ class Trainings:
         if len(self.probes) >= self.last:
             raise EnoughTrainings
         return result
-
-
-def _note_searches(module: Any) -> None:
-    """Make each tuner of keras-tuner, when it is created, record that a training has begun.
-
-    New files that are written after this are removed if the probe ends a training early. So a later search does not
-    use results of trials that were ended early.
-    """
-    make = module.BaseTuner.__init__
-
-    @functools.wraps(make)
-    def make_noted(*args: Any, **options: Any) -> None:
-        file_protection.note("training")
-        make(*args, **options)
-
-    module.BaseTuner.__init__ = make_noted
-
-
-def after_import(name: str, then: Callable[[Any], None]) -> None:
-    """Call ``then`` with the module ``name``: now if it has been imported, otherwise when it is imported."""
-    if name in sys.modules:
-        then(sys.modules[name])
-    else:
-        sys.meta_path.insert(0, _AfterImport(name, then))
-
-
-class _AfterImport(importlib.abc.MetaPathFinder):
-    """Import hook that calls ``then`` with the module ``name`` immediately after its first import."""
-
-    def __init__(self, name: str, then: Callable[[Any], None]) -> None:
-        self._name, self._then = name, then
-
-    def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> Any:
-        if fullname != self._name:
-            return None
-        sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(fullname)  # may find further hooks for this module
-        if spec and spec.loader:
-            load = spec.loader.exec_module
-
-            def load_then_call(module: Any) -> None:
-                load(module)
-                self._then(module)
-
-            spec.loader.exec_module = load_then_call  # type: ignore[method-assign]
-        return spec

@@ -28,7 +28,6 @@ from dataclasses import dataclass, field
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from vmselect.probe import file_protection
 from vmselect.probe.environment import length_of, synchronize_devices, take_initialization
 from vmselect.probe.recording import Recording, StepProbe
 
@@ -276,7 +275,6 @@ class TorchScript(StepProbe):
         self._epochs, self._cut_short = 0, False
         if not self._is_wanted(self._number):
             take_initialization()  # counts the training
-            file_protection.note("training")
             return
         recording = self._recording
         if recording is None:

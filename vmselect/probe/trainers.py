@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable, Sized
 from dataclasses import replace
 from typing import Any
 
+from vmselect.probe.checkpoints import Scratch
 from vmselect.probe.environment import length_of, synchronize_devices
-from vmselect.probe.file_protection import Scratch
 from vmselect.probe.keras_fit import find_earliest_stop, walk_up
 from vmselect.probe.recording import Recording, StepProbe
 from vmselect.probe.sampling import watch_call
@@ -355,21 +355,22 @@ class HuggingFaceProbe(TrainerProbe):
     _begun = False
     """Whether :meth:`begin` has started the recording before the trainer calls :meth:`on_train_begin`."""
 
-    def begin(self, arguments: Any) -> None:
-        """Start recording, and redirect the files of a trainer with these ``arguments`` (``TrainingArguments``).
+    def begin(self) -> None:
+        """Start recording a training.
 
         ``vmselect probe`` calls this when ``train`` is called; otherwise :meth:`on_train_begin` calls it.
         """
         self._end_early(None)  # an earlier training may have failed, for which the trainer calls no callback
-        self._redirect([(arguments, "output_dir"), (arguments, "logging_dir")])
         self._begin(alive=watch_call(sys._getframe(), "train"))
         self._begun = True
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **known: Any) -> None:
         """Record model and data before the first epoch. Called by the trainer."""
         if not self._begun or self._recording is None:
-            self.begin(args)
+            self.begin()
         self._begun = False
+        # Not earlier: the trainer has found the checkpoint from which to resume in its own folder.
+        self._redirect([(args, "output_dir"), (args, "logging_dir")])
         recording = self._recording
         if recording is None:
             return
