@@ -1,6 +1,7 @@
 """Prices of VM types: dated prices that ship with vmselect, prices fetched on request, and the user's own prices."""
 
 from vmselect.catalog.catalog import Catalog, compare_prices
+from vmselect.catalog.gpus import fold_gpu, gpu_specs
 from vmselect.catalog.offer import (
     COLUMNS,
     KEY,
@@ -13,7 +14,7 @@ from vmselect.catalog.offer import (
     find_nearest,
     name_in_service,
 )
-from vmselect.catalog.snapshots import ProviderTerms, describe_unpriced, gpu_specs, last_sold, provider_terms
+from vmselect.catalog.snapshots import ProviderTerms, describe_unpriced, last_sold, provider_terms
 
 __all__ = [
     "COLUMNS",
@@ -29,6 +30,7 @@ __all__ = [
     "describe_nearest",
     "describe_unpriced",
     "find_nearest",
+    "fold_gpu",
     "gpu_specs",
     "last_sold",
     "name_in_service",

@@ -28,19 +28,25 @@ from vmselect._checks import (
     several,
     show,
 )
-from vmselect.catalog import files, refresh, snapshots, table
+from vmselect.catalog import files, refresh, snapshots
+from vmselect.catalog.gpus import fold_gpu
 from vmselect.catalog.offer import (
     COLUMNS,
     KEY,
     MARKETS,
-    NUMBER_LIMITS,
+    NUMBERS,
     OWN_PRICE,
     SERVICES,
     STALE_AFTER_DAYS,
     Offer,
     age_days,
+    build_frame,
+    concat_frames,
     describe_column,
     describe_nearest,
+    inherit_facts,
+    is_built,
+    merge_frames,
 )
 from vmselect.errors import ArgumentError, CatalogError
 from vmselect.findings import Finding
@@ -71,7 +77,7 @@ class Catalog:
     """
 
     def __init__(self, frame: pd.DataFrame, *, origin: str, findings: Sequence[Finding] = ()) -> None:
-        if not table.is_built(frame):
+        if not is_built(frame):
             raise ArgumentError(
                 "Catalog() cannot be called directly. Use Catalog.embedded(), Catalog.load() or with_offers()."
             )
@@ -132,7 +138,7 @@ class Catalog:
             nothing = "There are no refreshed prices on this machine. Run `vmselect prices refresh`."
             raise CatalogError(" ".join(map(str, findings)) or nothing)
         if check_flag("alone", alone):
-            return cls(table.concat(parts), origin="refreshed prices", findings=findings)
+            return cls(concat_frames(parts), origin="refreshed prices", findings=findings)
         return cls._over_embedded(parts, findings)
 
     @classmethod
@@ -168,7 +174,7 @@ class Catalog:
         )
         return self._with_rows(outcome.frame, origin=f"{self.origin}, refreshed", findings=outcome.findings)
 
-    def with_offers(self, offers: Catalog | pd.DataFrame | Iterable[Offer | Mapping[str, Any]]) -> Catalog:
+    def with_offers(self, offers: Catalog | pd.DataFrame | Iterable[Offer | Mapping[str, object]]) -> Catalog:
         """Return this catalog with more prices.
 
         A new price replaces the price of the same provider, service, instance type, region and market.
@@ -185,7 +191,7 @@ class Catalog:
             added, excluded = offers._frame, list(offers.findings)
         else:
             added, excluded = _build_offers(offers)
-        added = table.inherit_facts(added, snapshots.unpriced())
+        added = inherit_facts(added, snapshots.unpriced())
         return self._with_rows(added, origin=f"{self.origin} with own prices", findings=excluded)
 
     def save(self, path: str | Path) -> Path:
@@ -335,18 +341,18 @@ class Catalog:
         if region is not None:
             here = here[here["region"] == region]
         elif len(here) > 1:
-            terms = {str(name): snapshots.provider_terms(str(name)) for name in here["provider"].unique()}
-            usual = [(name, found.reference_region) for name, found in terms.items() if found is not None]
-            reference = pd.MultiIndex.from_frame(here[["provider", "region"]].astype(str)).isin(usual)
+            terms = {name: snapshots.provider_terms(str(name)) for name in here["provider"].unique()}
+            regions = {name: rules.reference_region for name, rules in terms.items() if rules is not None}
+            reference = here["provider"].map(regions).astype(str) == here["region"].astype(str)
             here = here[reference] if reference.any() else here
         if len(here) == 1:
-            return self._as_offer(here.index[0], rows)
+            return self._as_offer(int(here.index[0]), rows)
         if len(here) > 1:
-            places = ", ".join(f"{r.provider} {r.service} {r.region}" for r in here.head(8).itertuples())
+            places = ", ".join(f"{row.provider} {row.service} {row.region}" for row in here.head(8).itertuples())
             raise CatalogError(
                 f"Several offers of {instance_type} match ({places}). Select one by region=, provider= or service=."
             )
-        sold = sorted({f"{r.region} {r.market}" for r in rows.itertuples()})
+        sold = sorted({f"{row.region} {row.market}" for row in rows.itertuples()})
         raise CatalogError(
             f"The catalog has no {market} price of {instance_type}{f' in {region}' if region else ''} (regions and "
             f"markets with a price: {list_some(sold, 8) or 'none'}). {NO_PRICE_REMEDY}"
@@ -387,7 +393,7 @@ class Catalog:
         return len(self._frame)
 
     def __iter__(self) -> Iterator[Offer]:
-        return (self._as_offer(i, self._frame) for i in range(len(self._frame)))
+        return (self._as_offer(row, self._frame) for row in range(len(self._frame)))
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Catalog) and _as_plain(self._frame).equals(_as_plain(other._frame))
@@ -404,8 +410,10 @@ class Catalog:
     def _with_rows(self, rows: pd.DataFrame, *, origin: str, findings: Sequence[Finding]) -> Catalog:
         """Return this catalog with ``rows``, which no restriction removes: the caller has just named them."""
         catalog = copy.copy(self)
-        catalog._frame = table.merge(self._frame, rows)
-        catalog._everything = catalog._frame if self._frame is self._everything else table.merge(self._everything, rows)
+        catalog._frame = merge_frames(self._frame, rows)
+        catalog._everything = (
+            catalog._frame if self._frame is self._everything else merge_frames(self._everything, rows)
+        )
         catalog.origin, catalog.findings = origin, (*self.findings, *findings)
         return catalog
 
@@ -414,15 +422,14 @@ class Catalog:
         newest = cls.embedded()
         if not parts:
             return cls(newest._frame, origin=newest.origin, findings=findings)
-        fresh = table.drop_older(table.concat(parts), than=newest._frame)
         origin = f"refreshed prices over the {newest.origin}"
-        return cls(table.merge(newest._frame, fresh), origin=origin, findings=findings)
+        return cls(merge_frames(newest._frame, concat_frames(parts), newest=True), origin=origin, findings=findings)
 
     def _matches(self, column: str, names: Sequence[str]) -> np.ndarray:
         values = self._frame[column]
         if column == "gpu_model":  # A100 may be written a100, TPU-v4 TPU v4
-            written = {snapshots.fold_gpu(str(known)): str(known) for known in values.cat.categories}
-            names = [written.get(snapshots.fold_gpu(name), name) for name in names]
+            models = {fold_gpu(str(model)): str(model) for model in values.cat.categories}
+            names = [models.get(fold_gpu(name), name) for name in names]
         for name in names:
             self._check_known(column, name)
         return np.asarray(values.isin(names))
@@ -431,39 +438,38 @@ class Catalog:
         if column == "market":
             check_choice("market", name, MARKETS)
             return
-        known = self._frame[column].cat.categories
-        if name in known:
+        names = self._frame[column].cat.categories
+        if name in names:
             return
         if column == "instance_type" and (machine := snapshots.describe_unpriced(name)):
             raise CatalogError(f"The catalog has no price of {name} ({machine}). {NO_PRICE_REMEDY}")
         if column == "gpu_model" and (machines := snapshots.unpriced_with(name)):
-            some = list_some(machines, 4)
-            raise CatalogError(f"The catalog has no price of a machine with GPU {name} ({some}). {NO_PRICE_REMEDY}")
-        what = {"gpu_model": "GPU", "instance_type": "instance type"}.get(column, column)
+            listed = list_some(machines, 4)
+            raise CatalogError(f"The catalog has no price of a machine with GPU {name} ({listed}). {NO_PRICE_REMEDY}")
+        noun = {"gpu_model": "GPU", "instance_type": "instance type"}.get(column, column)
         remedy = f" {NO_REGION_REMEDY}" if column == "region" else ""
-        hint = describe_nearest(name, known)
+        hint = describe_nearest(name, names)
         if column == "instance_type" and (date := snapshots.last_sold(name)):
             hint = f"The shipped prices of {date} contain it: use Catalog.embedded({date!r}), or --date {date}."
-        raise CatalogError(f"The catalog ({self.origin}) has no {what} {show(name)}. {hint}{remedy}")
+        raise CatalogError(f"The catalog ({self.origin}) has no {noun} {show(name)}. {hint}{remedy}")
 
-    def _as_offer(self, label: Any, frame: pd.DataFrame) -> Offer:
-        row = frame.loc[label]
-        values = {c: row[c] for c in COLUMNS}
-        for column in NUMBER_LIMITS:
-            values[column] = None if np.isnan(values[column]) else float(values[column])
-        return Offer(**values)
+    def _as_offer(self, label: int, frame: pd.DataFrame) -> Offer:
+        values: dict[str, Any] = {str(name): value for name, value in frame.loc[label].items()}
+        for name in NUMBERS:
+            values[name] = None if np.isnan(values[name]) else float(values[name])
+        return Offer.model_construct(**{**values, "retired": bool(values["retired"])})  # the table is validated
 
 
-def _build_offers(offers: pd.DataFrame | Iterable[Offer | Mapping[str, Any]]) -> tuple[pd.DataFrame, list[Finding]]:
+def _build_offers(offers: pd.DataFrame | Iterable[Offer | Mapping[str, object]]) -> tuple[pd.DataFrame, list[Finding]]:
     if isinstance(offers, pd.DataFrame):
-        raw, what = offers.reset_index(drop=True), "row"
+        raw, noun = offers.reset_index(drop=True), "row"
     elif isinstance(offers, str | Path):
         raise ArgumentError(f"offers must be a list, not the text {str(offers)!r}. Read a file with Catalog.load.")
     elif isinstance(offers, Offer | Mapping) or not isinstance(offers, Iterable):
         raise ArgumentError(f"offers must be a list of Offer objects or dicts, not {show(offers)}. Pass a list.")
     else:
-        rows = [o.model_dump() if isinstance(o, Offer) else _read_cells(o) for o in list_items(offers)]
-        raw, what = pd.DataFrame(rows, dtype=object), "offer"
+        rows = [offer.model_dump() if isinstance(offer, Offer) else _read_cells(offer) for offer in list_items(offers)]
+        raw, noun = pd.DataFrame(rows, dtype=object), "offer"
     if not len(raw):
         raise ArgumentError("offers is empty. Pass at least one offer.")
     for column in raw.columns:
@@ -471,17 +477,17 @@ def _build_offers(offers: pd.DataFrame | Iterable[Offer | Mapping[str, Any]]) ->
     if not raw.columns.is_unique:
         twice = raw.columns[raw.columns.duplicated()][0]
         raise CatalogError(f"The table of prices has two columns named {show(twice)}. Remove one of them.")
-    given = raw["market"].astype(object) if "market" in raw.columns else pd.Series(pd.NA, raw.index, dtype=object)
-    raw = raw.assign(market=given.where(given.notna(), "on_demand"))
-    return table.build(
+    markets = raw["market"].astype(object) if "market" in raw.columns else pd.Series(pd.NA, raw.index, dtype=object)
+    raw = raw.assign(market=markets.where(markets.notna(), "on_demand"))
+    return build_frame(
         raw,
-        name_row=lambda positions: [f"{what} {p + 1}" for p in positions],
+        name_row=lambda row: f"{noun} {row + 1}",
         default_date=dt.date.today().isoformat(),
         default_source="user",
     )
 
 
-def _read_cells(offer: Any) -> dict[str, Any]:
+def _read_cells(offer: object) -> dict[str, object]:
     """Return the fields of one offer. Raise an error if a value is a list or a mapping."""
     cells = check_mapping("an offer", offer)
     for name, value in cells.items():
@@ -497,7 +503,7 @@ def _check_field(name: object) -> None:
 
 
 def _as_plain(frame: pd.DataFrame) -> pd.DataFrame:
-    plain = frame.astype({c: str for c in COLUMNS if isinstance(frame[c].dtype, pd.CategoricalDtype)})
+    plain = frame.astype({name: str for name in COLUMNS if isinstance(frame[name].dtype, pd.CategoricalDtype)})
     return plain.sort_values(list(COLUMNS[:5]), ignore_index=True)
 
 
@@ -512,9 +518,9 @@ def compare_prices(old: Catalog, new: Catalog) -> pd.DataFrame:
     >>> changes.loc[changes["change"] == "higher", "instance_type"].tolist()
     ['ml.p3.2xlarge']
     """
-    for name, given in (("old", old), ("new", new)):
-        if not isinstance(given, Catalog):
-            raise ArgumentError(f"{name} must be a Catalog, not {show(given)}. Read a price file with Catalog.load.")
+    for name, catalog in (("old", old), ("new", new)):
+        if not isinstance(catalog, Catalog):
+            raise ArgumentError(f"{name} must be a Catalog, not {show(catalog)}. Read a price file with Catalog.load.")
     columns = [*KEY, "usd_per_hour", "date"]
     texts = dict.fromkeys((*KEY, "date"), str)
     before = old.offers(market=None)[[*columns, "retired"]].astype(texts)

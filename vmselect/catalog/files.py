@@ -1,4 +1,9 @@
-"""Reads and writes price files (CSV or JSON). Every row is validated; errors contain its line number."""
+"""Price files: reads CSV and JSON of vmselect and CSV of SkyPilot and gpuhunt; writes CSV and JSON.
+
+There is one way in: the text of a file becomes a table of cells, the cells of other tools' files are renamed and
+converted, and :func:`vmselect.catalog.offer.build_frame` validates the rows. A file that cannot be read as a table is
+an error; an invalid row is an error with its line, or is excluded.
+"""
 
 from __future__ import annotations
 
@@ -7,29 +12,36 @@ import datetime as dt
 import io
 import json
 import re
-import stat
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from itertools import islice
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 from vmselect import _files
 from vmselect._checks import check_path, show
-from vmselect.catalog import converters, table
-from vmselect.catalog.offer import COLUMNS, NUMBER_LIMITS, SCHEMA_VERSION, describe_column
+from vmselect.catalog.gpus import name_gpu
+from vmselect.catalog.offer import COLUMNS, NUMBERS, OWN_PRICE, SCHEMA_VERSION, build_frame, describe_column
 from vmselect.errors import CatalogError
 from vmselect.findings import Finding
+from vmselect.units import list_some
 
-MAX_BYTES = 256 * 1024**2
-MAX_LINE_BYTES = 64 * 1024
-_LARGE_BYTES = 8 * 1024**2  # above this size, the first rows are validated before the others are read
-_FIRST_ROWS = 1000
-_ROWS_AT_ONCE = 100_000  # a whole file at once would need three times its size in memory
+# The largest published list, Azure in SkyPilot's catalog, has 20 MiB.
+MAX_BYTES = 64 * 1024**2
+MAX_LINE = 64 * 1024  # a file of one line is no list of prices, and its millions of fields would fill the memory
 _JSON_FIELDS = ("schema", "currency", "offers")
+_FIELDS = (*COLUMNS, "currency")
+
+
+class Cells(NamedTuple):
+    """The content of a file: a row of cells per price, its line, and problems of rows by their position."""
+
+    frame: pd.DataFrame
+    lines: Sequence[int]
+    problems: dict[int, str]
 
 
 def read(
@@ -41,30 +53,44 @@ def read(
     not contain the provider.
     """
     path = check_path("path", path)
-    head = _read_head(path)
-    modified = dt.date.fromtimestamp(path.stat().st_mtime).isoformat()
+    data = _files.read_bytes(path, noun="price file", limit=MAX_BYTES, error=CatalogError)
+    modified = dt.date.fromtimestamp(path.stat().st_mtime)
+    return parse(data, path, date=modified, provider=provider, skip_bad_rows=skip_bad_rows)
+
+
+def parse(
+    data: bytes, path: Path, *, date: dt.date, provider: str | None = None, skip_bad_rows: bool = False
+) -> tuple[pd.DataFrame, list[Finding]]:
+    """Return the validated rows of ``data``, the content of the price file ``path``; see :func:`read`.
+
+    ``date`` is the date of prices that have none.
+    """
+    text = _decode(data, path.name)
     findings: list[Finding] = []
     source = "user"
     if path.suffix.lower() == ".json":
-        raw, name_row, rules = _read_json(path)
+        cells = _read_json(text, path.name)
     else:
-        header = _read_header(path, head)
-        layout = next((one for one in converters.LAYOUTS if one.columns <= set(header)), None)
+        cells = _read_csv(text, path.name)
+        header = set(cells.frame.columns)
+        layout = next((name for name, columns in LAYOUTS.items() if columns <= header), None)
         if layout is None:
-            _check_header(path, header)
-            _check_first_rows(path, header)
-        raw, name_row, rules = _read_csv(path, header, numbers=() if layout else tuple(NUMBER_LIMITS))
-        if layout is not None:
-            raw, origin, findings = layout.convert(raw, provider or converters.provider_of(path))
-            name_line = name_row
-            name_row = lambda positions: name_line([int(origin[p]) for p in positions])  # noqa: E731
-            rules = [(mask[origin], lambda i, text=text: text(int(origin[i]))) for mask, text in rules]  # type: ignore[misc]
-            source = layout.name
+            _check_header(path.name, list(cells.frame.columns))
+        else:
+            convert = _convert_skypilot if layout == "skypilot" else _convert_gpuhunt
+            rows, origin, findings = convert(cells.frame, provider or _find_provider(path))
+            problems = {at: cells.problems[row] for at, row in enumerate(origin) if row in cells.problems}
+            cells = Cells(rows, [cells.lines[row] for row in origin], problems)
+            source = layout
+    raw, lines, problems = cells
     if provider is not None and "provider" not in raw.columns:
         raw["provider"] = provider
-    frame, excluded = table.build(
-        raw, name_row=name_row, default_date=modified, default_source=source,
-        skip_bad_rows=skip_bad_rows, rules=rules,
+    if "currency" in raw.columns:
+        for row in np.flatnonzero(~raw.pop("currency").fillna("").isin(["USD", ""])):
+            problems[int(row)] = "the currency is not USD; convert the price to US dollars"
+    frame, excluded = build_frame(
+        raw, name_row=lambda row: f"{path.name} line {lines[row]}", default_date=date.isoformat(),
+        default_source=source, skip_bad_rows=skip_bad_rows, problems=problems,
     )  # fmt: skip
     if not len(frame):
         raise CatalogError(f"{path.name} contains no valid price. Add at least one row with a price.")
@@ -87,10 +113,10 @@ def check_replaceable(path: str | Path) -> Path:
 def write(frame: pd.DataFrame, path: str | Path) -> Path:
     """Write ``frame`` as CSV, or as JSON if ``path`` ends in ``.json``."""
     path = check_path("path", path)
-    texts = pd.DataFrame({c: _as_text(frame[c]) for c in COLUMNS})
+    texts = pd.DataFrame({name: _as_cells(frame[name]) for name in COLUMNS})
     if path.suffix.lower() == ".json":
         rows = [
-            {c: (float(v) if c in NUMBER_LIMITS else v) for c, v in row.items() if v != ""}
+            {name: float(text) if name in NUMBERS else text for name, text in row.items() if text != ""}
             for row in texts.to_dict("records")
         ]
         lines = ",\n".join("  " + json.dumps(row, ensure_ascii=False) for row in rows)
@@ -100,57 +126,109 @@ def write(frame: pd.DataFrame, path: str | Path) -> Path:
     return _files.write_text(path, content, error=CatalogError)
 
 
-def _as_text(values: pd.Series) -> Any:
+def _as_cells(values: pd.Series) -> object:
     if values.dtype == bool:
         return np.where(values, "yes", "no")
     if isinstance(values.dtype, pd.CategoricalDtype):
         return values
-    codes, unique = pd.factorize(values.to_numpy(), use_na_sentinel=False)
-    texts = ["" if np.isnan(u) else repr(float(u)).removesuffix(".0") for u in unique]
+    codes, numbers = pd.factorize(values.to_numpy(), use_na_sentinel=False)
+    texts = ["" if np.isnan(number) else repr(float(number)).removesuffix(".0") for number in numbers]
     return pd.Categorical.from_codes(codes, pd.Index(texts))
 
 
-# -- JSON --------------------------------------------------------------------------------------------------------------
+# -- CSV and JSON ------------------------------------------------------------------------------------------------------
 
 
-def _read_json(path: Path) -> tuple[pd.DataFrame, table.RowNamer, list[table.Rule]]:
-    """Return the rows of a JSON price file, a function that names rows by file and line, and the violated rules."""
-    known = (*COLUMNS, "currency")
+def _decode(data: bytes, name: str) -> str:
+    if data.startswith((b"\xff\xfe", b"\xfe\xff")):
+        raise CatalogError(f"{name} is UTF-16 text. Save it as CSV UTF-8.")
+    if b"\0" in data:
+        raise CatalogError(f"{name} is a binary file. Give a CSV or JSON price file.")
     try:
-        text = path.read_text(encoding="utf-8-sig")
-        rows, lines = _json_offers(text)
-    except (OSError, ValueError, RecursionError) as failure:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as broken:
+        line = data.count(b"\n", 0, broken.start) + 1
+        raise CatalogError(f"{name} line {line} is not UTF-8 text ({broken.reason}). Save it as CSV UTF-8.") from broken
+
+
+def _read_csv(text: str, name: str) -> Cells:
+    if any(len(line) > MAX_LINE for line in text.splitlines()):
+        raise CatalogError(f"{name} has a line of more than 64 KiB, so it is not a CSV price file. Pass another file.")
+    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
+    rows: list[list[str]] = []
+    lines: list[int] = []
+    try:
+        header = [cell.strip() for cell in next(reader, [])]
+        for cells in reader:
+            if len(cells) > 1 or (cells and cells[0].strip()):
+                rows.append(cells)
+                lines.append(reader.line_num)
+    except csv.Error as broken:
         raise CatalogError(
-            f'{path.name} is not a valid JSON price file: {str(failure)[:160]}. Expected: {{"offers": [{{...}}, ...]}}.'
+            f"{name} line {reader.line_num} is not valid CSV ({broken}). Check for a missing closing quote."
+        ) from broken
+    if not any(header):
+        raise CatalogError(f"{name} has an empty first line. Write the names of the columns there.")
+    if twice := [column for column, count in Counter(header).items() if count > 1]:
+        raise CatalogError(f"{name} has two columns named {twice[0][:40]!r}. Remove one of them.")
+    problems = {}
+    if rows and not text.endswith(("\n", "\r")) and (reason := _describe_cut(rows[-1], len(header))):
+        problems[len(rows) - 1] = reason
+    for row, cells in enumerate(rows):
+        if len(cells) > len(header):
+            problems[row] = (
+                f"the line has {len(cells)} fields, but the header has {len(header)}; put text that contains a comma "
+                "in quotes, and write 3.06 instead of 3,06"
+            )
+            del cells[len(header) :]
+        cells += [""] * (len(header) - len(cells))
+    return Cells(pd.DataFrame(rows, columns=header, dtype=object), lines, problems)
+
+
+def _check_header(name: str, header: Sequence[str]) -> None:
+    for column in header:
+        if column not in _FIELDS:
+            one_column = len(header) == 1 and re.search(r"[;\t|]", column)
+            hint = "Separate the columns by commas." if one_column else describe_column(column)
+            raise CatalogError(f"{name} has the unknown column {column[:40]!r}. {hint}")
+
+
+def _describe_cut(cells: Sequence[str], fields: int) -> str | None:
+    """Return why a last line without a line break may be incomplete, as after an interrupted download, or None."""
+    if len(cells) < fields:
+        return f"the line has fewer than {fields} fields; the file may be incomplete"
+    if re.search(r"[0-9.]\s*$", cells[-1]):
+        # 3.0 may be a part of 3.06; only a line break shows that the number is complete.
+        return f"the line may be cut off after {show(cells[-1])}; if the file is complete, add a line break at its end"
+    return None
+
+
+def _read_json(text: str, name: str) -> Cells:
+    try:
+        rows, lines = _find_offers(text)
+    except (ValueError, RecursionError) as failure:
+        raise CatalogError(
+            f'{name} is not a valid JSON price file: {str(failure)[:160]}. Expected: {{"offers": [{{...}}, ...]}}.'
         ) from failure
     for row, line in zip(rows, lines, strict=True):
-        for name, value in row.items():
-            if name not in known:
-                raise CatalogError(
-                    f"{path.name} line {line} has the unknown field {name[:40]!r}. {describe_column(name)}"
-                )
+        for field, value in row.items():
+            if field not in _FIELDS:
+                raise CatalogError(f"{name} line {line} has the unknown field {field[:40]!r}. {describe_column(field)}")
             if isinstance(value, list | dict):
-                raise CatalogError(f"{path.name} line {line}: {name} must be one value, not a list or object.")
-    raw = pd.DataFrame(rows, columns=[c for c in known if any(c in r for r in rows)], dtype=object)
-    return raw, lambda positions: [f"{path.name} line {lines[p]}" for p in positions], table.other_currencies(raw)
+                raise CatalogError(f"{name} line {line}: {field} must be one value, not a list or object.")
+    columns = [field for field in _FIELDS if any(field in row for row in rows)]
+    return Cells(pd.DataFrame(rows, columns=columns, dtype=object), lines, {})
 
 
-_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
-
-
-def _json_offers(text: str) -> tuple[list[dict[str, Any]], list[int]]:
+def _find_offers(text: str) -> tuple[list[dict[str, object]], list[int]]:
     """Return the objects of the list ``offers`` in a JSON text, and the line number on which each object begins."""
-    decoder = json.JSONDecoder(parse_constant=lambda word: f"{word}", object_pairs_hook=_as_unique)
+    # NaN and Infinity stay words, which are not numbers.
+    decoder = json.JSONDecoder(parse_constant=str, object_pairs_hook=_as_unique)
     whole = decoder.decode(text)
-    if _SURROGATE.search(text):  # pandas with Arrow strings cannot hold half of a surrogate pair
-        try:
-            json.dumps(whole, ensure_ascii=False).encode()
-        except UnicodeEncodeError:
-            raise ValueError("a text contains half of a surrogate pair (\\ud800 to \\udfff)") from None
     if isinstance(whole, dict):
-        for name in whole:
-            if name not in _JSON_FIELDS:
-                raise ValueError(f"unknown field {show(name)}; known fields are {', '.join(_JSON_FIELDS)}")
+        for field in whole:
+            if field not in _JSON_FIELDS:
+                raise ValueError(f"unknown field {show(field)}; known fields are {', '.join(_JSON_FIELDS)}")
         if whole.get("currency", "USD") != "USD":
             raise ValueError(f"the currency is {show(whole['currency'])}; convert the prices to US dollars")
         version = whole.get("schema", SCHEMA_VERSION)
@@ -160,7 +238,7 @@ def _json_offers(text: str) -> tuple[list[dict[str, Any]], list[int]]:
         at = text.index("[", text.index('"offers"')) + 1 if isinstance(rows, list) else 0
     else:
         rows, at = whole, text.find("[") + 1
-    if not isinstance(rows, list) or not all(isinstance(r, dict) for r in rows):
+    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
         raise ValueError("the file contains no list of offers")
     lines, line, counted = [], 1, 0
     for _ in rows:
@@ -171,168 +249,180 @@ def _json_offers(text: str) -> tuple[list[dict[str, Any]], list[int]]:
     return rows, lines
 
 
-def _as_unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    names = dict(pairs)
-    if len(names) < len(pairs):
+def _as_unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    fields = dict(pairs)
+    if len(fields) < len(pairs):
         twice, _ = Counter(name for name, _ in pairs).most_common(1)[0]
         raise ValueError(f"the field {show(twice)} appears twice in one object")
-    return names
+    return fields
 
 
-# -- CSV ---------------------------------------------------------------------------------------------------------------
+# -- files of SkyPilot (vms.csv, v7 and v8) and gpuhunt ----------------------------------------------------------------
+
+# The columns by which the files of other tools are recognized.
+LAYOUTS = {
+    "skypilot": {"InstanceType", "AcceleratorName", "Price", "SpotPrice", "Region"},
+    "gpuhunt": {"instance_name", "location", "price", "gpu_name", "spot"},
+}
+# Names of SkyPilot's folders and gpuhunt's files. Other names do not identify a provider.
+PROVIDERS = re.compile(
+    r"""
+    aws|azure|cloudrift|crusoe|cudo|datacrunch|daytona|digitalocean|do|fluidstack|gcp|hotaisle|hyperbolic|
+    hyperstack|ibm|jarvislabs|lambda|lambdalabs|lium|mithril|nebius|oci|ovhcloud|paperspace|primeintellect|
+    runpod|scaleway|scp|seeweb|shadeform|simplepod|spheron|tensordock|vast|vastai|verda|vsphere|vultr|yotta
+    """,
+    re.X,
+)
+# Families of Google Cloud whose hosts SkyPilot prices without their GPUs.
+_GCP_HOST_ONLY = r"(?:a2|a3|a4|a4x|g2|g4)-"
+# SkyPilot's name for the GPU of A3 Mega; our table uses the name of the chip.
+_SKYPILOT_GPUS = {"a3-megagpu": "H100-MEGA"}
+# Families whose GPU price includes cores and memory.
+_WHOLE_SLICES = ("a4-",)
+# SkyPilot's placeholder for an unknown price of a TPU v6e.
+_NO_PRICE_OF_V6E = 700.0
+
+# Rows with the columns of the catalog, the position of each row in the file, and findings.
+Converted = tuple[pd.DataFrame, npt.NDArray[np.intp], list[Finding]]
 
 
-def _read_head(path: Path) -> bytes:
-    try:
-        about = path.stat()
-        if not stat.S_ISREG(about.st_mode):  # a pipe can be read only once; prices are read several times
-            raise CatalogError(f"{path} is not a regular file, but perhaps a pipe. Save the prices to a file first.")
-        if about.st_size > MAX_BYTES:
-            raise CatalogError(f"{path.name} is larger than {MAX_BYTES // 1024**2} MiB. Split it into several files.")
-        with path.open("rb") as file:
-            head = file.read(MAX_LINE_BYTES)
-    except OSError as failure:
-        raise CatalogError(f"{path} cannot be read: {failure}. Give the path of a CSV or JSON file.") from failure
-    if head.startswith((b"\xff\xfe", b"\xfe\xff")):
-        raise CatalogError(f"{path.name} is UTF-16 text. Save it as CSV UTF-8.")
-    if b"\0" in head:
-        raise CatalogError(f"{path.name} is a binary file. Give a CSV or JSON price file.")
-    return head
+def _find_provider(path: Path) -> str:
+    """Return the provider whose prices the file ``path`` contains, according to the name of the file or its folder."""
+    # SkyPilot keeps <provider>/vms.csv, gpuhunt keeps <provider>.csv.
+    resolved = path.resolve()
+    name = resolved.parent.name if resolved.stem in ("vms", "instances") else resolved.stem
+    if not PROVIDERS.fullmatch(name):
+        raise CatalogError(f"The provider of the prices in {path.name} is unknown. Pass it, as in provider='aws'.")
+    return name
 
 
-def _read_header(path: Path, head: bytes) -> list[str]:
-    with path.open("rb") as file:  # parsing a line of millions of fields would take gigabytes
-        while line := file.readline(MAX_LINE_BYTES + 1):
-            if len(line) > MAX_LINE_BYTES:
-                raise CatalogError(
-                    f"{path.name} has a line of more than 64 KiB, so it is not a CSV price file. Pass another file."
-                )
-    line = head.partition(b"\n")[0]
-    try:
-        header = next(csv.reader(io.StringIO(line.decode("utf-8-sig").rstrip("\r"))), [])
-    except (UnicodeDecodeError, csv.Error) as failure:
-        raise CatalogError(f"{path.name} line 1 is not UTF-8 CSV ({failure}). Save the file as CSV UTF-8.") from failure
-    if not any(header):
-        raise CatalogError(f"{path.name} has an empty first line. Write the names of the columns there.")
-    return [name.strip() for name in header]
-
-
-def _check_header(path: Path, header: Sequence[str]) -> None:
-    for name in header:
-        if header.count(name) > 1:
-            raise CatalogError(f"{path.name} has two columns named {name!r}. Remove one of them.")
-        if name not in (*COLUMNS, "currency"):
-            one_column = len(header) == 1 and re.search(r"[;\t|]", name)
-            hint = "Separate the columns by commas." if one_column else describe_column(name)
-            raise CatalogError(f"{path.name} has the unknown column {name[:40]!r}. {hint}")
-
-
-def _check_first_rows(path: Path, header: Sequence[str]) -> None:
-    """Raise an error if a large file has no valid price in its first rows: validating all rows would take minutes."""
-    if path.stat().st_size <= _LARGE_BYTES:
-        return
-    raw, name_row, _ = _read_csv(path, header, numbers=(), rows=_FIRST_ROWS)
-    valid, excluded = table.build(
-        raw, name_row=name_row, default_date="2000-01-01", default_source="user", skip_bad_rows=True
+def _convert_skypilot(raw: pd.DataFrame, provider: str) -> Converted:
+    rows = pd.DataFrame(
+        {
+            "provider": provider,
+            "instance_type": raw["InstanceType"].astype(str),
+            "region": raw["Region"].astype(str).str.strip(" ,"),  # Vast writes ", US, NA" where it knows no city
+            "vcpus": _floats(raw, "vCPUs"),
+            "memory_gib": _floats(raw, "MemoryGiB"),
+            "gpu_model": raw["AcceleratorName"].astype(str).replace("nan", "").map(name_gpu),
+            "gpu_count": _floats(raw, "AcceleratorCount"),
+            "zone": raw["AvailabilityZone"].astype(str) if "AvailabilityZone" in raw.columns else "",
+            "row": np.arange(len(raw)),
+        }
     )
-    if not len(valid):
-        raise CatalogError(f"{path.name} has no valid price in its first {len(raw)} rows. {excluded[0].message}")
+    findings = []
+    # Rows that are only a part of a machine: an accelerator, or a host of Google's that is sold with accelerators.
+    parts = rows["instance_type"] == ""
+    if provider == "gcp":
+        parts |= rows["instance_type"].str.match(_GCP_HOST_ONLY)
+    elif parts.any():
+        message = f"{int(parts.sum())} rows of SkyPilot that contain an accelerator without a host were excluded."
+        remedy = f"To rank these machines, add your own prices ({OWN_PRICE})."
+        findings.append(Finding("price-rows-excluded", message, remedy))
+    rows.loc[rows["gpu_model"] == "", "gpu_count"] = rows["gpu_count"].fillna(0)
+    markets = []
+    for market, column in (("on_demand", "Price"), ("spot", "SpotPrice")):
+        # A cell that is not a number stays unchanged, so that the check of the rows can name it.
+        priced = rows.assign(market=market, usd_per_hour=raw[column].astype(str).to_numpy())
+        absent = ["", "nan", "0", "0.0", "0.00"] if market == "spot" else ["", "nan"]  # no spot market may be 0, too
+        markets.append(_keep_cheapest(priced[~parts & ~priced["usd_per_hour"].isin(absent)]))
+        if provider == "gcp":
+            markets.append(_keep_cheapest(_assemble(priced)))
+    joined = pd.concat(markets).sort_values(["row", "market"], kind="stable", ignore_index=True)
+    if provider == "gcp":
+        findings += _describe_unused(rows[parts], joined)
+    return joined.drop(columns=["row", "zone"]), joined["row"].to_numpy(dtype=np.intp), findings
 
 
-def _read_csv(
-    path: Path, header: Sequence[str], *, numbers: Sequence[str], rows: int | None = None
-) -> tuple[pd.DataFrame, table.RowNamer, list[table.Rule]]:
-    """Return rows of a CSV price file, a function that names rows by file and line, and the violated rules.
+def _assemble(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return the known Google machines: a host and its accelerators in the same zone, with the sum of their prices.
 
-    Only the first ``rows`` rows are read, or all if it is None. Columns in ``numbers`` become floats if every cell is a
-    number; all other columns become categories.
+    In ``rows``, accelerators have no instance type. In the result, the column ``row`` of a machine is the row of its
+    accelerators.
     """
-    if too_long := _find_long_row(path, header, rows=1):  # pandas drops surplus fields of the first row silently
-        raise too_long
-    try:
-        try:
-            raw = _parse_csv(path, header, numbers, rows)
-        except (pd.errors.ParserError, UnicodeDecodeError):
-            raise
-        except (ValueError, OverflowError):  # a cell of ``numbers`` is not a number
-            raw = _parse_csv(path, header, (), rows)
-    except UnicodeDecodeError as broken:
-        raise CatalogError(f"{path.name} is not UTF-8 text ({broken.reason}). Save it as CSV UTF-8.") from broken
-    except (ValueError, OverflowError) as broken:
-        raise _find_long_row(path, header) or CatalogError(
-            f"{path.name} is not valid CSV ({str(broken).strip()[:120]}). Check for a missing closing quote."
-        ) from broken
+    from vmselect.catalog.snapshots import known_machines  # which reads a snapshot through this module
 
-    def name_row(positions: Sequence[int]) -> list[str]:
-        lines = [line for line, _ in islice(_rows(path), 1, max(positions) + 2)]
-        return [f"{path.name} line {lines[min(p, len(lines) - 1)]}" for p in positions]
-
-    rules: list[table.Rule] = []
-    if len(raw) and (reason := _describe_cut(path, len(header))):
-        last = np.arange(len(raw)) == len(raw) - 1
-        rules.append((last, lambda i: reason))
-    return raw, name_row, rules + table.other_currencies(raw)
-
-
-def _parse_csv(path: Path, header: Sequence[str], floats: Sequence[str], rows: int | None) -> pd.DataFrame:
-    """Parse a CSV file to a table: columns in ``floats`` as numbers, all others as categories of the exact text."""
-    options: dict[str, Any] = {
-        "names": list(header), "header": 0, "index_col": False, "keep_default_na": False, "encoding": "utf-8-sig",
-        "na_values": {c: [""] for c in floats}, "low_memory": False, "nrows": rows,
-    }  # fmt: skip
-    dtypes: dict[str, Any] = {c: "float64" if c in floats else "category" for c in header}
-    parts = list(pd.read_csv(path, dtype=dtypes, chunksize=_ROWS_AT_ONCE, **options))
-    columns: dict[str, Any] = {}
-    for name in header:
-        pieces = [part.pop(name) for part in parts]
-        if name in floats:
-            # pandas reads columns of True and False as ones and zeros.
-            if any(p.isin([0.0, 1.0]).any() and p.isin([0.0, 1.0, np.nan]).all() for p in pieces):
-                again = pd.read_csv(path, usecols=[name], dtype=str, **options)[name].fillna("")
-                if again.str.contains(r"true|false", case=False).any():
-                    raise ValueError(f"{name} contains text")
-            columns[name] = np.concatenate([p.to_numpy() for p in pieces])
-        elif all(p.cat.categories.inferred_type in ("string", "empty") for p in pieces):
-            columns[name] = pd.api.types.union_categoricals(pieces)
+    priced = rows.assign(usd_per_hour=pd.to_numeric(rows["usd_per_hour"], errors="coerce"))
+    priced = priced[priced["usd_per_hour"] > 0]
+    accelerators = priced[priced["instance_type"] == ""]
+    by_gpu = dict(tuple(accelerators.groupby(["gpu_model", "gpu_count"])))
+    by_host = dict(tuple(priced[priced["instance_type"] != ""].groupby("instance_type")[["zone", "usd_per_hour"]]))
+    machines = []
+    for name, facts in known_machines("gcp").items():
+        if not facts.get("gpu_count"):
+            continue
+        if name.startswith("tpu"):
+            offers = by_gpu.get((name, 1.0))
+            offers = None if offers is None else offers[offers["usd_per_hour"] != _NO_PRICE_OF_V6E]
         else:
-            # pandas reads categories that all look like numbers as numbers: "+1" becomes 1.
-            again = pd.read_csv(path, usecols=[name], dtype=str, **options)
-            columns[name] = again[name].astype("category")
-    return pd.DataFrame(columns)
+            gpu = _SKYPILOT_GPUS.get(name.rpartition("-")[0], str(facts["gpu_model"]))
+            offers = by_gpu.get((gpu, facts["gpu_count"]))
+            if offers is not None and not name.startswith(_WHOLE_SLICES):
+                offers = _add_host(offers, by_host.get(name.partition("+")[0]))
+        if offers is not None and len(offers):
+            machines.append(offers.assign(instance_type=name, **facts))
+    return pd.concat(machines) if machines else priced.iloc[:0]
 
 
-def _describe_cut(path: Path, fields: int) -> str | None:
-    """Return the reason why the last line may be incomplete, as after an interrupted download; None if it is not."""
-    with path.open("rb") as file:
-        file.seek(max(0, path.stat().st_size - MAX_LINE_BYTES))
-        last = re.split(rb"[\r\n]", file.read())[-1].decode("utf-8", "replace")
-    cells = next(csv.reader([last]), [])
-    if not last.strip():
+def _add_host(gpus: pd.DataFrame, hosts: pd.DataFrame | None) -> pd.DataFrame | None:
+    if hosts is None:
         return None
-    if len(cells) < fields:
-        return f"the line has fewer than {fields} fields; the file may be incomplete"
-    if re.search(r"[0-9.]\s*$", cells[-1]):
-        # 3.0 may be a part of 3.06; only a line break shows that the number is complete.
-        return f"the line may be cut off after {show(cells[-1])}; if the file is complete, add a line break at its end"
-    return None
+    host_usd = gpus["zone"].map(hosts.drop_duplicates("zone").set_index("zone")["usd_per_hour"])
+    return gpus.assign(usd_per_hour=(gpus["usd_per_hour"] + host_usd).round(6))[host_usd.notna()]
 
 
-def _rows(path: Path) -> Iterator[tuple[int, list[str]]]:
-    """Yield line number and cells of each row, including the header, without blank rows."""
-    csv.field_size_limit(MAX_BYTES)
-    with path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
-        reader = csv.reader(file)
-        for cells in reader:
-            if cells and (len(cells) > 1 or cells[0].strip(" \t")):  # pandas skips only these blanks
-                yield reader.line_num, cells
+def _describe_unused(parts: pd.DataFrame, joined: pd.DataFrame) -> list[Finding]:
+    """Return a finding about the accelerators and hosts in ``parts`` that belong to no known machine."""
+    gpus = parts[parts["instance_type"] == ""]
+    counts = gpus["gpu_count"].map("{:g} x ".format) + gpus["gpu_model"]
+    used = gpus["row"].isin(joined["row"])
+    names = sorted(set(counts[~used]) - set(counts[used]))
+    names += sorted(set(parts["instance_type"]) - {""} - set(joined["instance_type"]))
+    if not names:
+        return []
+    message = f"Prices of accelerators or hosts that are part of no known machine were excluded: {list_some(names, 8)}."
+    remedy = f"To rank such machines, add your own prices ({OWN_PRICE})."
+    return [Finding("price-rows-excluded", message, remedy, "info")]
 
 
-def _find_long_row(path: Path, header: Sequence[str], *, rows: int | None = None) -> CatalogError | None:
-    """Return an error about the first of ``rows`` rows that has more fields than the header; None without one."""
-    for line, cells in islice(_rows(path), None if rows is None else rows + 1):
-        if len(cells) > len(header):
-            return CatalogError(
-                f"{path.name} line {line} has {len(cells)} fields, but the header has {len(header)}. "
-                "Put text that contains a comma in quotes, and write 3.06 instead of 3,06."
-            )
-    return None
+def _convert_gpuhunt(raw: pd.DataFrame, provider: str) -> Converted:
+    memory = _floats(raw, "gpu_memory")
+    spot = raw["spot"].astype(str).str.lower()
+    rows = pd.DataFrame(
+        {
+            "provider": raw["provider"].astype(str) if "provider" in raw.columns else provider,
+            "instance_type": raw["instance_name"].astype(str),
+            "region": raw["location"].astype(str),
+            "market": np.where(spot == "true", "spot", np.where(spot == "false", "on_demand", spot)),
+            "usd_per_hour": raw["price"].astype(str),
+            "vcpus": _floats(raw, "cpu"),
+            "memory_gib": _floats(raw, "memory"),
+            "gpu_model": list(map(name_gpu, raw["gpu_name"].astype(str).replace("nan", ""), memory)),
+            "gpu_count": _floats(raw, "gpu_count"),
+            "gpu_memory_gib": memory,
+        }
+    )
+    google = rows["provider"] == "gcp"
+    # gpuhunt gives an N1 host with added GPUs the name of the host.
+    added = google & rows["instance_type"].str.startswith("n1-") & (rows["gpu_count"] > 0)
+    gpus = rows["gpu_count"].map("+{:g}x".format) + rows["gpu_model"]
+    rows["instance_type"] = rows["instance_type"].where(~added, rows["instance_type"] + gpus)
+    rows["region"] = rows["region"].mask(google, rows["region"].str.replace(r"-[a-z]$", "", regex=True))
+    kept = pd.concat([rows[~google], _keep_cheapest(rows[google])]).sort_index()
+    return kept.reset_index(drop=True), kept.index.to_numpy(dtype=np.intp), []
+
+
+def _keep_cheapest(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return the row of the cheapest zone for each region, instance type and market.
+
+    If the price of a zone is not a number, the row of that zone is returned instead, so that validation reports it.
+    """
+    rank = pd.to_numeric(rows["usd_per_hour"], errors="coerce").fillna(-1)
+    return rows.loc[rank.sort_values(kind="stable").index].drop_duplicates(["instance_type", "region", "market"])
+
+
+def _floats(raw: pd.DataFrame, column: str) -> npt.NDArray[np.floating]:
+    """Return a column of facts as numbers; NaN where it has none, because a price is usable without them."""
+    if column not in raw.columns:
+        return np.full(len(raw), np.nan)
+    return pd.to_numeric(raw[column].astype(object), errors="coerce").astype(np.float64).to_numpy()

@@ -1,191 +1,97 @@
-"""Offers: the columns of a table of prices, the rules for their values, and the class :class:`Offer`.
+"""Offers: the one definition of a price row, and tables of validated rows.
 
-A row of the table is the price of a provider's VM type in a region and a market on a date. The same rules validate a
-single offer and a file of a million rows.
+A row is the price of a provider's VM type in a region and a market on a date. The fields of :class:`Offer` are the
+columns of price files and DataFrames; their :class:`Column` has the rules for values. The same rules validate a single
+offer and a table: a table checks each distinct value of a column once, because prices repeat few names.
 """
 
 from __future__ import annotations
 
 import datetime as dt
-import math
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import Any
+from typing import Annotated, Literal
 
 import numpy as np
+import numpy.typing as npt
+import pandas as pd
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
 from vmselect._checks import list_items, show
 from vmselect.errors import ArgumentError, CatalogError
 from vmselect.findings import Finding
+from vmselect.units import count_of
 
 SCHEMA_VERSION = 1
-
 MARKETS = ("on_demand", "spot", "reserved_1y", "reserved_3y")
-
 STALE_AFTER_DAYS = 90
+SHOWN_PROBLEMS = 5
 
-# The order of the columns in files and in DataFrames.
-COLUMNS = (
-    "provider", "service", "instance_type", "region", "market", "usd_per_hour", "date", "vcpus", "memory_gib",
-    "gpu_model", "gpu_count", "gpu_memory_gib", "retired", "source", "note",
-)  # fmt: skip
-KEY = ("provider", "service", "instance_type", "region", "market")
-REQUIRED = ("provider", "instance_type", "region", "market", "usd_per_hour")
-OWN_PRICE = f"Catalog.with_offers, or --own-prices with a CSV file that has the columns {', '.join(REQUIRED)}"
-"""How to add a price, for messages."""
-# Columns that describe the machine.
-FACTS = ("vcpus", "memory_gib", "gpu_model", "gpu_count", "gpu_memory_gib")
+Kind = Literal["name", "place", "label", "note", "market", "date", "flag", "number"]
 
-# column: (lowest, highest) allowed, in the unit of the column's name.
-NUMBER_LIMITS: dict[str, tuple[float, float]] = {
-    "usd_per_hour": (1e-6, 100_000.0),
-    "vcpus": (0.0, 100_000.0),
-    "memory_gib": (0.0, 1_000_000.0),
-    "gpu_count": (0.0, 100_000.0),
-    "gpu_memory_gib": (0.0, 10_000.0),
+# Characters of each kind of text, and how a message lists the signs among them. Names of machines and regions become
+# parts of commands and file names, so they must not contain slashes, quotes or line breaks.
+_PATTERNS: dict[str, tuple[str, str]] = {
+    "name": (r"[A-Za-z0-9][A-Za-z0-9._+-]{0,127}", ". _ + -"),
+    # Oracle's types contain a dollar sign, and some marketplaces have regions such as "Texas, US".
+    "place": (r"[^\W_][\w .,:$()+-]{0,127}", ". _ + - , : $ ( )"),
+    "label": (r"[A-Za-z0-9][A-Za-z0-9 ._+:/()-]{0,127}", ". _ + - : / ( )"),
 }
-TEXT_COLUMNS = tuple(c for c in COLUMNS if c not in NUMBER_LIMITS)
-
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,127}")
-# Oracle's types contain a dollar sign, and some marketplaces have regions such as "Texas, US".
-_PLACE = re.compile(r"[^\W_][\w .,:$()+-]{0,127}")
-_LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._+:/()-]{0,127}")
 _FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
-_DEFAULT_SERVICE = {"aws": "ec2", "azure": "vm", "gcp": "gce"}
+# Texts that Python accepts as numbers, such as "inf", "1_000" and "True", are not prices.
+_NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?", re.ASCII)
 
 
-def default_service(provider: str, instance_type: str) -> str:
-    """Return the service of ``provider`` that is assumed for ``instance_type`` in a row without a service."""
-    if provider == "aws" and instance_type.startswith("ml."):
-        return "sagemaker"
-    return _DEFAULT_SERVICE.get(provider, "vm")
+@dataclass(frozen=True)
+class Column:
+    """The rules for the values of one column, and its documentation."""
 
+    kind: Kind
+    about: str
+    omitted: str = "required"
+    limits: tuple[float, float] = (0.0, 0.0)
+    """Lowest and highest number, in the unit that the name of the column states."""
+    fact: bool = False
+    """Whether the column describes the machine, so that a price without it can inherit it from another price."""
 
-SERVICES = ("ec2", "sagemaker")
-"""Services of AWS that rent out the same machines. In the second, their names have the prefix ``ml.``."""
+    @property
+    def required(self) -> bool:
+        """Whether each row must have a value."""
+        return self.omitted.startswith("required")
 
+    def find_problem(self, name: str, text: str) -> str | None:
+        """Return the reason why ``text`` is invalid in this column, called ``name``; None if it is valid."""
+        shown = repr(text if len(text) <= 40 else text[:37] + "...")
+        if text == "":
+            missing = "missing" if self.kind == "number" else "empty"
+            return f"{name} is {missing}" if self.required else None
+        if self.kind == "number":
+            return self._find_problem_of_number(name, text, shown)
+        if text.startswith(_FORMULA_STARTS):
+            return f"{name} {shown} begins like a formula of a spreadsheet; it must begin with a letter"
+        if self.kind == "market":
+            return None if text in MARKETS else f"market {shown} is not one of {', '.join(MARKETS)}"
+        if self.kind == "date":
+            return None if is_iso_date(text) else f"{name} {shown} is not in the form 2026-08-22"
+        if self.kind == "flag":
+            return None if text in ("yes", "no") else f"{name} {shown} is neither yes nor no"
+        if self.kind == "note":
+            fine = len(text) <= 300 and text.isprintable()
+            return None if fine else f"{name} {shown} is longer than 300 characters or contains control characters"
+        pattern, signs = _PATTERNS[self.kind]
+        if re.fullmatch(pattern, text):
+            return None
+        return f"{name} {shown} may contain only letters, digits and {signs} and must start with a letter or digit"
 
-def name_in_service(instance_type: str, service: str) -> str:
-    """Return the name that the AWS machine ``instance_type`` has in ``service``, one of :data:`SERVICES`.
-
-    >>> name_in_service("p3.2xlarge", "sagemaker"), name_in_service("ml.p3.2xlarge", "ec2")
-    ('ml.p3.2xlarge', 'p3.2xlarge')
-    """
-    plain = instance_type.removeprefix("ml.")
-    return f"ml.{plain}" if service == "sagemaker" else plain
-
-
-def describe_bad_text(column: str, value: str) -> str | None:
-    """Return the reason why ``value`` is invalid in the text column ``column``, or None if it is valid."""
-    shown = repr(value if len(value) <= 40 else value[:37] + "...")
-    if value.startswith(_FORMULA_STARTS):
-        return f"{column} {shown} begins like a formula of a spreadsheet; it must begin with a letter"
-    if column == "market":
-        return None if value in MARKETS else f"market {shown} is not one of {', '.join(MARKETS)}"
-    if column == "date":
-        return None if is_iso_date(value) else f"date {shown} is not in the form 2026-08-22"
-    if column == "retired":
-        return None if value in ("yes", "no", "") else f"retired {shown} is neither yes nor no"
-    if column == "note":
-        fine = len(value) <= 300 and value.isprintable()
-        return None if fine else f"note {shown} is longer than 300 characters or contains control characters"
-    if value == "":
-        return f"{column} is empty" if column in REQUIRED else None
-    pattern, signs = _NAME, ". _ + -"
-    if column in ("instance_type", "region"):
-        pattern, signs = _PLACE, ". _ + - , : $ ( )"
-    elif column in ("gpu_model", "source"):
-        pattern, signs = _LABEL, ". _ + - : / ( )"
-    if not pattern.fullmatch(value):
-        return f"{column} {shown} may contain only letters, digits and {signs} and must start with a letter or digit"
-    return None
-
-
-def describe_bad_number(column: str, value: float) -> str | None:
-    """Return the reason why ``value`` is invalid in the number column ``column``, or None. NaN means unknown."""
-    lowest, highest = NUMBER_LIMITS[column]
-    if math.isnan(value):
-        return f"{column} is missing" if column in REQUIRED else None
-    if not lowest <= value <= highest:
-        return f"{column} {value:g} is not between {lowest:g} and {highest:g}"
-    return None
-
-
-PREFIXES = ("standard_", "basic_", "ml.")
-"""Beginnings of instance type names that people often omit."""
-
-
-def find_nearest(name: str, known: Iterable[str]) -> list[str]:
-    """Return the ``known`` names most similar to ``name``, the most similar first: at most three, or none.
-
-    >>> find_nearest("g4dn.xlage", ["g4dn.xlarge", "Standard_NC6"]), find_nearest("my-pc", ["g4dn.xlarge"])
-    (['g4dn.xlarge'], [])
-    """
-    by_lower = {k.lower(): k for k in known if k}
-    if meant := next((by_lower[p + name.lower()] for p in PREFIXES if p + name.lower() in by_lower), None):
-        return [meant]
-    return [by_lower[n] for n in get_close_matches(name.lower(), list(by_lower), n=3, cutoff=0.6)]
-
-
-def describe_nearest(name: str, known: Iterable[str]) -> str:
-    """Return a sentence with the ``known`` names most similar to ``name``, or with some known names if none is similar.
-
-    >>> describe_nearest("NC6", ["Standard_NC6", "Standard_NC6s_v3", "p3.2xlarge"])
-    'Did you mean Standard_NC6?'
-    """
-    listed = [k for k in known if k]
-    match find_nearest(name, listed):
-        case []:
-            return f"Known names: {', '.join(sorted(listed)[:12])}."
-        case [only]:
-            return f"Did you mean {only}?"
-        case several:
-            return f"Similar names: {', '.join(several)}."
-
-
-_GPU_NAMES = {
-    "gaudi hl-205": "Gaudi",
-    "radeon mi25": "MI25",
-    "radeon pro v520": "Radeon-Pro-V520",
-    "rtx-pro-6000": "RTX-PRO-6000",
-    "rtxpro6000": "RTX-PRO-6000",
-    "t4g": "T4G",
-    "v520": "Radeon-Pro-V520",
-}
-# The sizes of one model differ in their memory.
-_GPU_SIZES_GIB: dict[tuple[str, float], str] = {("A100", 80): "A100-80GB", ("V100", 32): "V100-32GB"}
-
-
-def name_gpu(name: str, memory_gib: float | None = None) -> str:
-    """Return the catalog's name of the GPU or accelerator ``name``, or ``name`` with dashes for blanks if unknown."""
-    known = _GPU_NAMES.get(name.lower(), name.replace(" ", "-"))
-    return known if memory_gib is None else _GPU_SIZES_GIB.get((known, memory_gib), known)
-
-
-MEANT = {
-    **dict.fromkeys(("price", "usd", "cost", "price_per_hour", "hourly", "hourly_price", "price_usd"), "usd_per_hour"),
-    **dict.fromkeys(("type", "machine", "machine_type", "vm", "vm_type", "name", "instance"), "instance_type"),
-    **dict.fromkeys(("cloud", "vendor"), "provider"),
-    **dict.fromkeys(("location", "zone"), "region"),
-    **dict.fromkeys(("gpu", "accelerator"), "gpu_model"),
-}
-"""Maps other common names of columns, which are not spelled similarly, to the names of the columns."""
-
-
-def describe_column(name: object) -> str:
-    """Return a sentence with the column that ``name`` probably means, or with all columns if none is similar."""
-    near = MEANT.get(str(name).strip().lower()) or next(iter(get_close_matches(str(name), COLUMNS, n=1)), None)
-    return f"Did you mean {near!r}?" if near else f"The columns are {', '.join(COLUMNS)}."
-
-
-def is_iso_date(text: str) -> bool:
-    """Return whether ``text`` is a date in the form 2026-08-22."""
-    try:
-        return dt.date.fromisoformat(text).isoformat() == text  # a week, 2026-W34-6, is ISO too
-    except ValueError:
-        return False
+    def _find_problem_of_number(self, name: str, text: str, shown: str) -> str | None:
+        lowest, highest = self.limits
+        if not _NUMBER.fullmatch(text):
+            return f"{name} {shown} is not a plain number{' in US dollars' if name == 'usd_per_hour' else ''}"
+        if not lowest <= float(text) <= highest:
+            return f"{name} {float(text):g} is not between {lowest:g} and {highest:g}"
+        return None
 
 
 class Offer(BaseModel):
@@ -202,54 +108,96 @@ class Offer(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=False)
 
-    provider: str
-    instance_type: str
-    region: str
-    market: str = "on_demand"
-    usd_per_hour: float
-    service: str = ""
-    date: str = ""
-    vcpus: float | None = None
-    memory_gib: float | None = None
-    gpu_model: str = ""
-    gpu_count: float | None = None
-    gpu_memory_gib: float | None = None
-    retired: bool = False
-    source: str = "user"
-    note: str = ""
+    provider: Annotated[str, Column("name", "`aws`, `azure`, `gcp`, or your own name")]
+    service: Annotated[
+        str,
+        Column(
+            "name",
+            "`ec2`, `sagemaker`, `vm`, `gce`, or your own",
+            "`ec2` for aws (`sagemaker` when the type begins with `ml.`), `vm` for azure, `gce` for gcp, else `vm`",
+        ),
+    ] = ""
+    instance_type: Annotated[
+        str,
+        Column(
+            "place",
+            "the provider's name of the VM type; a GPU added to a Google host is written `n1-standard-4+1xT4`",
+        ),
+    ]
+    region: Annotated[str, Column("place", "the provider's name of the region")]
+    market: Annotated[
+        str,
+        Column("market", ", ".join(f"`{name}`" for name in MARKETS), "required in files; `on_demand` in `with_offers`"),
+    ] = "on_demand"
+    # A price of zero is a placeholder in every price list that was seen, and above 100,000 a price per year.
+    usd_per_hour: Annotated[
+        float, Column("number", "US dollars for one VM and hour, from 0.000001 to 100,000", limits=(1e-6, 1e5))
+    ]
+    date: Annotated[
+        str,
+        Column(
+            "date",
+            "the day on which the price was seen, as `2026-08-22`",
+            "the day the file was last changed; today in `with_offers`",
+        ),
+    ] = ""
+    vcpus: Annotated[float | None, Column("number", "virtual CPUs", "unknown", (0, 1e5), fact=True)] = None
+    memory_gib: Annotated[float | None, Column("number", "memory of the VM in GiB", "unknown", (0, 1e6), fact=True)] = (
+        None
+    )
+    gpu_model: Annotated[
+        str,
+        Column("label", "a model of `gpu-specs.csv`, such as `T4`, or another name", "none or unknown", fact=True),
+    ] = ""
+    gpu_count: Annotated[
+        float | None,
+        Column(
+            "number", "GPUs of the VM; 0 for none; may be a fraction, such as 0.125", "unknown", (0, 1e5), fact=True
+        ),
+    ] = None
+    gpu_memory_gib: Annotated[
+        float | None,
+        Column("number", "memory of one GPU, or of the share of it, in GiB", "unknown", (0, 1e4), fact=True),
+    ] = None
+    retired: Annotated[bool, Column("flag", "`yes` when the type can no longer be launched", "`no`")] = False
+    source: Annotated[
+        str,
+        Column(
+            "label",
+            "source of the price: `list price`, `spot market`, `aws API`, `user`, `skypilot`, ...",
+            "`user`",
+        ),
+    ] = "user"
+    note: Annotated[str, Column("note", "a remark, up to 300 characters", "empty")] = ""
 
-    def __init__(self, **values: Any) -> None:
+    def __init__(self, **values: object) -> None:
         try:
             super().__init__(**values)
-        except ValidationError as bad:
-            reasons = "; ".join(_reason(e["loc"], e["msg"]) for e in bad.errors())
-            raise CatalogError(f"The offer is invalid: {reasons}.") from bad
+        except ValidationError as invalid:
+            reasons = "; ".join(_describe_error(error["loc"], error["msg"]) for error in invalid.errors())
+            raise CatalogError(f"The offer is invalid: {reasons}.") from invalid
 
     @model_validator(mode="before")
     @classmethod
-    def _fill(cls, values: Any) -> Any:
-        if isinstance(values, dict):
-            values = dict(values)
-            provider, instance_type = values.get("provider"), values.get("instance_type")
-            if values.get("service") in (None, "") and isinstance(provider, str) and isinstance(instance_type, str):
-                values["service"] = default_service(provider, instance_type)
-            date = values.get("date")
-            if date is None or isinstance(date, dt.date) or date == "":
-                values["date"] = (check_day("date", date) if date else dt.date.today()).isoformat()
-            for column in NUMBER_LIMITS:
-                if isinstance(values.get(column), bool | np.bool_):
-                    raise ValueError(f"{column} {values[column]} is not a number")
+    def _fill(cls, values: object) -> object:
+        if not isinstance(values, dict):
+            return values
+        values = dict(values)
+        provider, instance_type = values.get("provider"), values.get("instance_type")
+        if values.get("service") in (None, "") and isinstance(provider, str) and isinstance(instance_type, str):
+            values["service"] = default_service(provider, instance_type)
+        date = values.get("date")
+        if date is None or isinstance(date, dt.date) or date == "":
+            values["date"] = (check_day("date", date) if date else dt.date.today()).isoformat()
+        for name, column in SCHEMA.items():  # pydantic would read True as 1
+            if column.kind == "number" and isinstance(values.get(name), bool | np.bool_):
+                raise ValueError(f"{name} {values[name]} is not a number")
         return values
 
     @model_validator(mode="after")
     def _check(self) -> Offer:
-        for column in TEXT_COLUMNS:
-            value = getattr(self, column)
-            if isinstance(value, str) and (reason := describe_bad_text(column, value)):
-                raise ValueError(reason)
-        for column in NUMBER_LIMITS:
-            number = getattr(self, column)
-            if number is not None and (reason := describe_bad_number(column, number)):
+        for name, column in SCHEMA.items():
+            if reason := column.find_problem(name, _as_text(getattr(self, name))):
                 raise ValueError(reason)
         return self
 
@@ -262,13 +210,99 @@ class Offer(BaseModel):
         return self.age_days(today) > STALE_AFTER_DAYS
 
 
-def age_days(date: str, today: dt.date | None = None) -> int:
-    """Return the days from ``date`` to ``today`` (default: the current date)."""
-    now = dt.date.today() if today is None else check_day("today", today)
-    return (now - check_day("date", date)).days
+SCHEMA: dict[str, Column] = {
+    name: next(rule for rule in field.metadata if isinstance(rule, Column))
+    for name, field in Offer.model_fields.items()
+}
+"""Name of each column, in the order of files and DataFrames, and its rules."""
+COLUMNS = tuple(SCHEMA)
+KEY = ("provider", "service", "instance_type", "region", "market")
+"""Columns that identify a price: a catalog has at most one row for each combination."""
+REQUIRED = tuple(name for name, column in SCHEMA.items() if column.required)
+NUMBERS = tuple(name for name, column in SCHEMA.items() if column.kind == "number")
+FACTS = tuple(name for name, column in SCHEMA.items() if column.fact)
+OWN_PRICE = f"Catalog.with_offers, or --own-prices with a CSV file that has the columns {', '.join(REQUIRED)}"
+"""How to add a price, for messages."""
 
 
-def check_day(name: str, value: Any) -> dt.date:
+# -- services, names and dates -----------------------------------------------------------------------------------------
+
+_DEFAULT_SERVICE = {"aws": "ec2", "azure": "vm", "gcp": "gce"}
+SERVICES = ("ec2", "sagemaker")
+"""Services of AWS that rent out the same machines. In the second, their names have the prefix ``ml.``."""
+PREFIXES = ("standard_", "basic_", "ml.")
+"""Beginnings of instance type names that people often omit."""
+MEANT = {
+    **dict.fromkeys(("price", "usd", "cost", "price_per_hour", "hourly", "hourly_price", "price_usd"), "usd_per_hour"),
+    **dict.fromkeys(("type", "machine", "machine_type", "vm", "vm_type", "name", "instance"), "instance_type"),
+    **dict.fromkeys(("cloud", "vendor"), "provider"),
+    **dict.fromkeys(("location", "zone"), "region"),
+    **dict.fromkeys(("gpu", "accelerator"), "gpu_model"),
+}
+"""Maps other common names of columns, which are not spelled similarly, to the names of the columns."""
+
+
+def default_service(provider: str, instance_type: str) -> str:
+    """Return the service of ``provider`` that is assumed for ``instance_type`` in a row without a service."""
+    if provider == "aws" and instance_type.startswith("ml."):
+        return "sagemaker"
+    return _DEFAULT_SERVICE.get(provider, "vm")
+
+
+def name_in_service(instance_type: str, service: str) -> str:
+    """Return the name that the AWS machine ``instance_type`` has in ``service``, one of :data:`SERVICES`.
+
+    >>> name_in_service("p3.2xlarge", "sagemaker"), name_in_service("ml.p3.2xlarge", "ec2")
+    ('ml.p3.2xlarge', 'p3.2xlarge')
+    """
+    plain = instance_type.removeprefix("ml.")
+    return f"ml.{plain}" if service == "sagemaker" else plain
+
+
+def find_nearest(name: str, names: Iterable[str]) -> list[str]:
+    """Return those of ``names`` that are most similar to ``name``, the most similar first: at most three, or none.
+
+    >>> find_nearest("g4dn.xlage", ["g4dn.xlarge", "Standard_NC6"]), find_nearest("my-pc", ["g4dn.xlarge"])
+    (['g4dn.xlarge'], [])
+    """
+    by_lower = {candidate.lower(): candidate for candidate in names if candidate}
+    for prefix in PREFIXES:
+        if prefix + name.lower() in by_lower:
+            return [by_lower[prefix + name.lower()]]
+    return [by_lower[near] for near in get_close_matches(name.lower(), list(by_lower), n=3, cutoff=0.6)]
+
+
+def describe_nearest(name: str, names: Iterable[str]) -> str:
+    """Return a sentence with the ``names`` most similar to ``name``, or with a few of them if none is similar.
+
+    >>> describe_nearest("NC6", ["Standard_NC6", "Standard_NC6s_v3", "p3.2xlarge"])
+    'Did you mean Standard_NC6?'
+    """
+    listed = [candidate for candidate in names if candidate]
+    match find_nearest(name, listed):
+        case []:
+            return f"Known names: {', '.join(sorted(listed)[:12])}."
+        case [only]:
+            return f"Did you mean {only}?"
+        case several:
+            return f"Similar names: {', '.join(several)}."
+
+
+def describe_column(name: object) -> str:
+    """Return a sentence with the column that ``name`` probably means, or with all columns if none is similar."""
+    near = MEANT.get(str(name).strip().lower()) or next(iter(get_close_matches(str(name), COLUMNS, n=1)), None)
+    return f"Did you mean {near!r}?" if near else f"The columns are {', '.join(COLUMNS)}."
+
+
+def is_iso_date(text: str) -> bool:
+    """Return whether ``text`` is a date in the form 2026-08-22."""
+    try:
+        return dt.date.fromisoformat(text).isoformat() == text  # a week, 2026-W34-6, is ISO too
+    except ValueError:
+        return False
+
+
+def check_day(name: str, value: object) -> dt.date:
     """Convert a date, a datetime, or a text such as 2026-08-22 to a date. ``name`` is its name in error messages."""
     if isinstance(value, dt.datetime) and value == value:  # pandas' NaT is a datetime, but not equal to itself
         return value.date()
@@ -279,6 +313,12 @@ def check_day(name: str, value: Any) -> dt.date:
     return dt.date.fromisoformat(value)
 
 
+def age_days(date: str, today: dt.date | None = None) -> int:
+    """Return the days from ``date`` to ``today`` (default: the current date)."""
+    now = dt.date.today() if today is None else check_day("today", today)
+    return (now - check_day("date", date)).days
+
+
 def describe_age(dates: Iterable[str], *, today: dt.date | None = None) -> Finding | None:
     """Return a finding if prices of these ``dates`` are older than 90 days or have different dates, else None.
 
@@ -287,8 +327,8 @@ def describe_age(dates: Iterable[str], *, today: dt.date | None = None) -> Findi
     >>> print(describe_age(["2021-02-01", "2026-08-22"], today=dt.date(2026, 9, 1)))
     Prices have different dates, 2021-02-01 to 2026-08-22; the oldest is 2038 days old. Run `vmselect prices refresh`.
     """
-    given = [dates] if isinstance(dates, str) else list_items(dates)
-    days = sorted({check_day("a date", date).isoformat() for date in given})
+    listed = [dates] if isinstance(dates, str) else list_items(dates)
+    days = sorted({check_day("a date", date).isoformat() for date in listed})
     if not days:
         return None
     age = age_days(days[0], today)
@@ -303,6 +343,186 @@ def describe_age(dates: Iterable[str], *, today: dt.date | None = None) -> Findi
     return Finding("mixed-price-dates", message, "Check the dates before comparing these prices.", "info")
 
 
-def _reason(location: tuple[int | str, ...], message: str) -> str:
+# -- tables of offers --------------------------------------------------------------------------------------------------
+
+Codes = npt.NDArray[np.intp]
+
+
+def build_frame(
+    raw: pd.DataFrame,
+    *,
+    name_row: Callable[[int], str],
+    default_date: str,
+    default_source: str,
+    skip_bad_rows: bool | None = None,
+    problems: Mapping[int, str] | None = None,
+) -> tuple[pd.DataFrame, list[Finding]]:
+    """Validate the rows of ``raw``. Return them with the columns of the catalog, and a finding about excluded rows.
+
+    Text columns become categories, which need less memory and are faster to filter; numbers become floats.
+
+    Args:
+        raw: Cells of any type, with the required columns and any other columns of the catalog.
+        name_row: Gives the name of the row at a position for messages, such as "prices.csv line 7".
+        default_date: Date of rows without one.
+        default_source: Source of rows without one.
+        skip_bad_rows: True excludes invalid rows. False and None raise an error; None if the caller has no such option.
+        problems: Reasons why rows, by position, were already found to be invalid when they were read.
+    """
+    missing = [name for name in REQUIRED if name not in raw.columns]
+    if missing:
+        raise CatalogError(
+            f"Columns are missing in the prices: {', '.join(missing)}. The required columns are {', '.join(REQUIRED)}."
+        )
+    reasons: dict[int, list[str]] = {row: [reason] for row, reason in (problems or {}).items()}
+    defaults = {"date": default_date, "source": default_source, "retired": "no"}
+    columns: dict[str, object] = {}
+    for name, column in SCHEMA.items():
+        cells = raw[name] if name in raw.columns else pd.Series([""] * len(raw), dtype=object)
+        codes, texts = _distinct_texts(cells, defaults.get(name, ""))
+        faults = [column.find_problem(name, text) for text in texts]
+        if any(faults):
+            for row in np.flatnonzero(np.array([fault is not None for fault in faults])[codes]):
+                reasons.setdefault(int(row), []).append(str(faults[codes[row]]))
+            # Such a row is excluded, or the whole table is refused.
+            texts = ["" if fault else text for text, fault in zip(texts, faults, strict=True)]
+        if column.kind == "number":
+            columns[name] = np.array([float(text) if text else np.nan for text in texts], dtype=float)[codes]
+        elif column.kind == "flag":
+            columns[name] = np.array([text == "yes" for text in texts], dtype=bool)[codes]
+        else:
+            columns[name] = _as_categories(codes, texts)
+    frame = _fill_service(pd.DataFrame(columns))
+    if frame.duplicated(list(KEY)).any():
+        _find_repeats(frame, reasons, name_row)
+    if not reasons:
+        return frame, []
+    problem = _describe_problems(reasons, name_row)
+    if not skip_bad_rows:
+        way_out = "" if skip_bad_rows is None else ", or pass skip_bad_rows=True to use only the valid rows"
+        raise CatalogError(f"{problem} Correct {'this row' if len(reasons) == 1 else 'these rows'}{way_out}.")
+    remedy = (
+        "If the price file is your own, correct these rows; otherwise add your own prices of these machines "
+        f"({OWN_PRICE})."
+    )
+    kept = frame.drop(index=list(reasons)).reset_index(drop=True)
+    return kept, [Finding("price-rows-excluded", f"Excluded {problem}", remedy)]
+
+
+def is_built(frame: object) -> bool:
+    """Return whether ``frame`` has the columns and types of a table that :func:`build_frame` returns, and a row."""
+    if not isinstance(frame, pd.DataFrame) or not len(frame) or tuple(frame.columns) != COLUMNS:
+        return False
+    texts = frame.drop(columns=[*NUMBERS, "retired"])
+    return all(isinstance(dtype, pd.CategoricalDtype) for dtype in texts.dtypes)
+
+
+def concat_frames(frames: Sequence[pd.DataFrame]) -> pd.DataFrame:
+    """Return the rows of all ``frames`` in one table, with the union of their categories."""
+    columns: dict[str, object] = {}
+    for name in COLUMNS:
+        parts = [frame[name] for frame in frames]
+        if isinstance(parts[0].dtype, pd.CategoricalDtype):
+            columns[name] = pd.api.types.union_categoricals(parts)
+        else:
+            columns[name] = np.concatenate([part.to_numpy() for part in parts])
+    return pd.DataFrame(columns)
+
+
+def merge_frames(below: pd.DataFrame, above: pd.DataFrame, *, newest: bool = False) -> pd.DataFrame:
+    """Return the rows of both tables. Of two prices with the same ``KEY``, that of ``above`` is kept.
+
+    With ``newest``, a later price of ``below`` is kept instead. A row of ``above`` without any fact about the machine
+    gets those of the same instance type in ``below``.
+    """
+    rows = concat_frames([below, inherit_facts(above, below)])
+    # A stable sort keeps ``above`` last among prices of one day.
+    order = np.argsort(rows["date"].astype(str).to_numpy(), kind="stable") if newest else np.arange(len(rows))
+    replaced = rows.iloc[order].duplicated(list(KEY), keep="last")
+    return rows[~replaced.sort_index()].reset_index(drop=True)
+
+
+def inherit_facts(above: pd.DataFrame, below: pd.DataFrame) -> pd.DataFrame:
+    """Return ``above``, with unknown vCPUs, memory and GPU taken from the same instance type in ``below``."""
+    unknown = above[["vcpus", "memory_gib", "gpu_count"]].isna().all(axis=1).to_numpy()
+    if not unknown.any() or not len(below):
+        return above
+    types = below.drop_duplicates(["provider", "instance_type"])
+    position = pd.Index(_type_names(types)).get_indexer(pd.Index(_type_names(above)))
+    rows = np.flatnonzero(unknown & (position >= 0))
+    filled = above.copy()
+    for name in FACTS:
+        values = above[name].to_numpy(dtype=object).copy()
+        values[rows] = types[name].to_numpy(dtype=object)[position[rows]]
+        filled[name] = values.astype(float) if name in NUMBERS else pd.Series(values).astype(str).astype("category")
+    return filled
+
+
+def _distinct_texts(cells: pd.Series, default: str) -> tuple[Codes, list[str]]:
+    """Return the number of each cell's text in a list of distinct texts, and that list; empty texts are ``default``."""
+    if cells.dtype == object and pd.api.types.infer_dtype(cells, skipna=False) != "string":
+        # As texts, because True and 1 would be the same value otherwise.
+        cells = pd.Series(np.array([_as_text(value) for value in cells], dtype=object), dtype=object)
+    codes, values = pd.factorize(cells, use_na_sentinel=False)
+    texts: dict[str, int] = {}
+    numbers = [texts.setdefault(_as_text(value).strip() or default, len(texts)) for value in values]
+    return np.array(numbers, dtype=np.intp)[codes], list(texts)
+
+
+def _as_text(value: object) -> str:
+    """Return a cell as it is written in a file; an unknown value is empty."""
+    if isinstance(value, str):
+        return value
+    if value is None or value is pd.NA or value is pd.NaT:
+        return ""
+    if isinstance(value, bool | np.bool_):
+        return "yes" if value else "no"
+    if isinstance(value, dt.datetime):
+        return value.date().isoformat()
+    if isinstance(value, float | np.floating):
+        return "" if np.isnan(value) else repr(float(value))
+    # Python refuses to print a number of thousands of digits.
+    return "inf" if isinstance(value, int) and abs(value) > 10**30 else str(value)
+
+
+def _as_categories(codes: Codes, texts: Sequence[str]) -> pd.Categorical[str]:
+    """Return the categorical column of ``texts[codes]``, with sorted categories."""
+    names = sorted(set(texts))
+    position = {text: number for number, text in enumerate(names)}
+    return pd.Categorical.from_codes(
+        np.array([position[text] for text in texts], dtype=np.intp)[codes], pd.Index(names)
+    )
+
+
+def _fill_service(frame: pd.DataFrame) -> pd.DataFrame:
+    blank = (frame["service"] == "").to_numpy()
+    if not blank.any():
+        return frame
+    services = frame["service"].astype(object)
+    pairs = zip(frame.loc[blank, "provider"], frame.loc[blank, "instance_type"], strict=True)
+    services[blank] = [default_service(provider, instance_type) for provider, instance_type in pairs]
+    return frame.assign(service=services.astype(str).astype("category"))
+
+
+def _find_repeats(frame: pd.DataFrame, reasons: dict[int, list[str]], name_row: Callable[[int], str]) -> None:
+    """Add a reason for each valid row whose key an earlier valid row has."""
+    first: dict[tuple[str, ...], int] = {}
+    for row, key in enumerate(zip(*(frame[name].astype(str) for name in KEY), strict=True)):
+        if row not in reasons and first.setdefault(key, row) != row:
+            earlier = name_row(first[key])
+            reasons[row] = [f"the row repeats the price of {' '.join(key)}, which {earlier} already contains"]
+
+
+def _describe_problems(reasons: Mapping[int, Sequence[str]], name_row: Callable[[int], str]) -> str:
+    shown = [f"{name_row(row)}: {'; '.join(reasons[row])}" for row in sorted(reasons)[:SHOWN_PROBLEMS]]
+    more = f" (and {len(reasons) - len(shown)} more)" if len(reasons) > len(shown) else ""
+    return f"{count_of(len(reasons), 'invalid price row')}: {' | '.join(shown)}{more}."
+
+
+def _describe_error(location: tuple[int | str, ...], message: str) -> str:
     text = message.removeprefix("Value error, ")
     return f"{'.'.join(map(str, location))}: {text}" if location else text
+
+
+def _type_names(frame: pd.DataFrame) -> pd.Series:
+    return frame["provider"].astype(str) + " " + frame["instance_type"].astype(str)

@@ -36,8 +36,8 @@ from vmselect._checks import (
     show,
 )
 from vmselect._files import cache_folder as cache_folder
-from vmselect.catalog import files, table
-from vmselect.catalog.offer import KEY, STALE_AFTER_DAYS, age_days
+from vmselect.catalog import files
+from vmselect.catalog.offer import KEY, STALE_AFTER_DAYS, age_days, concat_frames, inherit_facts, merge_frames
 from vmselect.catalog.snapshots import newest_prices, provider_terms, snapshot_at, unpriced
 from vmselect.catalog.sources import VIA, PriceTable, Source, api_sources, open_source
 from vmselect.errors import ArgumentError, CatalogError, RefreshError, VmselectError
@@ -210,7 +210,7 @@ def refresh_prices(
     if not fresh:
         nothing = "There is no region to refresh. Give at least one provider and one region."
         raise RefreshError(" ".join(map(str, findings)) or nothing)
-    return RefreshOutcome(table.concat([*fresh, *old]), tuple(ended), tuple(findings))
+    return RefreshOutcome(concat_frames([*fresh, *old]), tuple(ended), tuple(findings))
 
 
 def _plan(
@@ -363,9 +363,8 @@ def write_snapshot(folder: str | os.PathLike[str] = "pricing") -> Path:
     fresh = [part for part in map(_select, parts) if len(part)]
     if not fresh:
         raise CatalogError(f"No refreshed prices were found for the regions that a snapshot contains. {_REMEDY}")
-    above = _with_shipped_facts(table.drop_older(table.concat(fresh), than=shipped), shipped)
-    above = table.inherit_facts(above, unpriced())
-    rows = table.merge(shipped, above)
+    above = inherit_facts(_with_shipped_facts(concat_frames(fresh), shipped), unpriced())
+    rows = merge_frames(shipped, above, newest=True)
     order = rows[list(KEY)].astype(str).sort_values(list(KEY)).index
     rows = rows.loc[order].reset_index(drop=True)
     date = max(rows["date"].astype(str).unique())
@@ -395,7 +394,7 @@ def _with_shipped_facts(above: pd.DataFrame, shipped: pd.DataFrame) -> pd.DataFr
     ours = pd.MultiIndex.from_frame(above[["provider", "instance_type"]].astype(str)).isin(known)
     above = above.copy()
     above.loc[ours, ["vcpus", "memory_gib", "gpu_count"]] = np.nan
-    return table.inherit_facts(above, shipped)
+    return inherit_facts(above, shipped)
 
 
 def _drop_priced(path: Path, rows: pd.DataFrame) -> None:

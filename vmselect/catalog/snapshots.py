@@ -1,12 +1,10 @@
-"""Reads the data that ship with vmselect: price snapshots, machines without a price, GPU figures, provider terms."""
+"""Reads the data that ship with vmselect: price snapshots, machines without a price, provider terms."""
 
 from __future__ import annotations
 
 import datetime as dt
 import functools
 import json
-import re
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -15,8 +13,11 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 from vmselect._checks import check_name, maybe
 from vmselect._files import pricing_folder
 from vmselect.catalog import files
-from vmselect.catalog.offer import FACTS, NUMBER_LIMITS, SCHEMA_VERSION, check_day
+from vmselect.catalog.gpus import fold_gpu
+from vmselect.catalog.offer import FACTS, NUMBERS, SCHEMA_VERSION, check_day
 from vmselect.errors import CatalogError
+
+Fact = str | float | bool  # vCPUs, memory, GPU or another property of a machine type
 
 
 class ManifestEntry(BaseModel):
@@ -62,19 +63,19 @@ def manifest() -> Manifest:
     """Read and validate the manifest of the pricing folder."""
     path = pricing_folder() / "manifest.json"
     try:
-        found = Manifest.model_validate_json(path.read_bytes())
+        content = Manifest.model_validate_json(path.read_bytes())
     except ValidationError as broken:
         raise CatalogError(f"{path} is damaged ({broken.error_count()} errors). Install vmselect again.") from broken
-    if found.schema_version != SCHEMA_VERSION:
-        raise CatalogError(f"{path} has schema {found.schema_version}, not {SCHEMA_VERSION}. Install vmselect again.")
-    return found
+    if content.schema_version != SCHEMA_VERSION:
+        raise CatalogError(f"{path} has schema {content.schema_version}, not {SCHEMA_VERSION}. Install vmselect again.")
+    return content
 
 
 def snapshot_at(date: str | dt.date | None = None) -> ManifestEntry:
     """Return the newest snapshot, or the newest one up to ``date``."""
     snapshots = manifest().snapshots
     day = snapshots[-1].date if date is None else check_day("date", date).isoformat()
-    earlier = [s for s in snapshots if s.date <= day]
+    earlier = [snapshot for snapshot in snapshots if snapshot.date <= day]
     if not earlier:
         raise CatalogError(f"No shipped prices are from {day} or earlier. Use {snapshots[0].date} or a later date.")
     return earlier[-1]
@@ -89,14 +90,6 @@ def read_snapshot(file: str) -> pd.DataFrame:
 def newest_prices() -> pd.DataFrame:
     """Return the validated rows of the newest shipped snapshot."""
     return read_snapshot(snapshot_at().file)
-
-
-def gpu_specs() -> pd.DataFrame:
-    """Return the peak compute rates of each GPU or accelerator model.
-
-    The column ``basis`` states which numbers are published, derived or assumed.
-    """
-    return pd.read_csv(pricing_folder() / "gpu-specs.csv", index_col="model", keep_default_na=False, na_values=[""])
 
 
 @functools.cache
@@ -135,13 +128,8 @@ def unpriced_with(gpu: str) -> list[str]:
     return [name for name, model in zip(names, models, strict=True) if model == fold_gpu(gpu)]
 
 
-def fold_gpu(model: str) -> str:
-    """Return the name of a GPU in lower case and with uniform separators, so that names can be compared."""
-    return re.sub(r"[\s_-]+", "-", model).casefold()
-
-
 @functools.cache
-def known_machines(provider: str) -> dict[str, dict[str, Any]]:
+def known_machines(provider: str) -> dict[str, dict[str, Fact]]:
     """Map each known machine type of ``provider`` to its vCPUs, memory, GPU and whether it is retired.
 
     Price APIs do not contain these.
@@ -150,7 +138,7 @@ def known_machines(provider: str) -> dict[str, dict[str, Any]]:
     rows = rows[rows["provider"] == provider].drop_duplicates("instance_type")
     machines = {}
     for row in rows.to_dict("records"):
-        facts = {c: row[c] for c in FACTS if c not in NUMBER_LIMITS or not np.isnan(row[c])}
+        facts = {name: row[name] for name in FACTS if name not in NUMBERS or not np.isnan(row[name])}
         # Price lists still contain types that can no longer be rented.
         machines[str(row["instance_type"])] = {**facts, "retired": bool(row["retired"])}
     return machines
@@ -169,5 +157,5 @@ def provider_terms(provider: str, *, service: str | None = None) -> ProviderTerm
     ('eastus', None)
     """
     provider, service = check_name("provider", provider), maybe(check_name, "service", service)
-    mine = [t for t in _terms() if t.provider == provider]
-    return next((t for t in mine if t.service == service), mine[0] if mine else None)
+    services = [terms for terms in _terms() if terms.provider == provider]
+    return next((terms for terms in services if terms.service == service), services[0] if services else None)

@@ -7,8 +7,7 @@ import math
 import re
 from typing import Literal, NamedTuple
 
-from vmselect.catalog import gpu_specs
-from vmselect.catalog.snapshots import fold_gpu
+from vmselect.catalog.gpus import fold_gpu, gpu_specs
 
 Precision = Literal["half", "single", "strict"]
 """``half`` is float16, bfloat16 or mixed precision. ``single`` is float32 as frameworks run it by default, with TF32

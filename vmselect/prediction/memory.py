@@ -10,7 +10,7 @@ import pandas as pd
 
 from vmselect._checks import check_count, check_name, several, show
 from vmselect.catalog import Catalog
-from vmselect.catalog.snapshots import fold_gpu
+from vmselect.catalog.gpus import fold_gpu
 from vmselect.errors import ArgumentError, EstimateError
 from vmselect.findings import Finding
 from vmselect.gpu_memory import (

@@ -11,9 +11,7 @@ import pytest
 import vmselect as vs
 from tests.support.priced import OFFER
 from vmselect.catalog import COLUMNS, compare_prices
-from vmselect.catalog.offer import KEY
 from vmselect.catalog.snapshots import unpriced
-from vmselect.catalog.table import key_codes
 from vmselect.errors import ArgumentError, CatalogError
 
 NEGOTIATED = {
@@ -203,19 +201,6 @@ def test_a_catalog_is_iterable_and_has_text_forms(catalog) -> None:
     assert isinstance(first, vs.Offer)
     assert {f"{len(catalog):,}", *catalog.price_dates} <= set(repr(catalog).strip("<>,.").split())
     assert "<table" in catalog._repr_html_()
-
-
-def test_keys_are_distinct_for_any_number_of_names() -> None:
-    # With 2**16 - 1 names in four columns and one market, numbering every combination in 64 bits would give these two
-    # rows, whose providers stand 2**15 apart, one number.
-    names = pd.Index([f"n{i}" for i in range(2**16 - 1)])
-    columns = {column: pd.Categorical.from_codes([0, 0], names) for column in KEY}
-    columns["provider"] = pd.Categorical.from_codes([0, 2**15], names)
-    columns["market"] = pd.Categorical(["spot", "spot"])
-    rows = pd.DataFrame(columns)
-    (one, other), again = key_codes([rows, rows[::-1]])
-    assert one != other
-    assert again.tolist() == [other, one]
 
 
 def test_missing_facts_are_those_of_the_same_type() -> None:

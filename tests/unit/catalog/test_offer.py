@@ -11,7 +11,8 @@ import pytest
 
 import vmselect as vs
 from tests.support.priced import OFFER
-from vmselect.catalog.offer import COLUMNS, describe_age, describe_nearest, find_nearest, name_gpu
+from vmselect.catalog.gpus import name_gpu
+from vmselect.catalog.offer import COLUMNS, describe_age, describe_nearest, find_nearest
 from vmselect.errors import CatalogError, VmselectError
 
 

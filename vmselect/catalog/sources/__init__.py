@@ -9,8 +9,7 @@ from typing import Any, Protocol
 import pandas as pd
 
 from vmselect._checks import show
-from vmselect.catalog import table
-from vmselect.catalog.offer import KEY
+from vmselect.catalog.offer import KEY, build_frame
 from vmselect.errors import ArgumentError, RefreshError
 from vmselect.findings import Finding
 
@@ -64,11 +63,11 @@ def build_table(rows: Sequence[Row], provider: str, region: str) -> PriceTable:
     if not rows:
         raise RefreshError("The response of the price API contains no VM price. Try again later.")
     raw = pd.DataFrame(rows, dtype=object)
-    raw = raw.drop_duplicates([c for c in (*KEY, "usd_per_hour") if c in raw.columns], ignore_index=True)
+    raw = raw.drop_duplicates([name for name in (*KEY, "usd_per_hour") if name in raw.columns], ignore_index=True)
     names = (raw["instance_type"].astype(str) + " " + raw["market"].astype(str)).tolist()
-    frame, excluded = table.build(
+    frame, excluded = build_frame(
         raw,
-        name_row=lambda positions: [f"{provider} {region} {names[p]}" for p in positions],
+        name_row=lambda row: f"{provider} {region} {names[row]}",
         default_date=dt.datetime.now(dt.UTC).date().isoformat(),
         default_source=f"{provider} API",
         skip_bad_rows=True,

@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from vmselect import _optional
-from vmselect.catalog.offer import describe_nearest, name_gpu
+from vmselect.catalog.gpus import name_gpu
+from vmselect.catalog.offer import describe_nearest
 from vmselect.catalog.snapshots import known_machines
 from vmselect.catalog.sources import PriceTable, Row, build_table
 from vmselect.catalog.sources.http import follow_pages

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import tempfile
+import datetime as dt
 import threading
 from collections.abc import Callable
 from pathlib import Path
 
 import pandas as pd
 
-from vmselect import _files
 from vmselect.catalog import files
-from vmselect.catalog.converters import PROVIDERS
 from vmselect.catalog.offer import describe_nearest
 from vmselect.catalog.sources import PriceTable, api_sources, open_source
 from vmselect.catalog.sources.http import JsonClient
@@ -25,7 +23,7 @@ class SkyPilotPrices:
     """On-demand and spot prices of the cloud ``provider`` in all regions, from SkyPilot's file."""
 
     def __init__(self, provider: str, *, base_url: str = BASE_URL, client: JsonClient | None = None) -> None:
-        if not PROVIDERS.fullmatch(provider):
+        if not files.PROVIDERS.fullmatch(provider):
             raise ArgumentError(
                 f"SkyPilot has no provider {provider!r}. Use a cloud of SkyPilot's catalog, such as aws or lambda."
             )
@@ -66,13 +64,13 @@ class SkyPilotPrices:
             if self._frame is None:
                 progress("vms.csv")
                 content = self._client.get_bytes(self._url)
-                with tempfile.TemporaryDirectory(prefix="vmselect-") as folder:
-                    path = Path(folder) / "vms.csv"
-                    _files.write_bytes(path, content, error=CatalogError)
-                    try:
-                        self._frame, self._findings = files.read(path, provider=self.provider, skip_bad_rows=True)
-                    except CatalogError:  # its message quotes the response
-                        raise RefreshError(
-                            f"SkyPilot's file of {self.provider} is not a valid price file. Try again later."
-                        ) from None
+                today = dt.datetime.now(dt.UTC).date()
+                try:
+                    self._frame, self._findings = files.parse(
+                        content, Path("vms.csv"), date=today, provider=self.provider, skip_bad_rows=True
+                    )
+                except CatalogError:  # its message quotes the response
+                    raise RefreshError(
+                        f"SkyPilot's file of {self.provider} is not a valid price file. Try again later."
+                    ) from None
             return self._frame
