@@ -20,14 +20,13 @@ from vmselect._checks import (
 from vmselect.errors import ArgumentError, EstimateError
 from vmselect.estimation.batch_sizes import fit_other_batch_size, group_by_batch_size
 from vmselect.estimation.first_runs import describe_cold_run, is_cold, predict_first_run
-from vmselect.estimation.forecasts import Source
 from vmselect.estimation.grouping import check_repetitions
 from vmselect.estimation.malta import fit_epochs, fit_iterations
 from vmselect.estimation.robust import fit_robust
 from vmselect.estimation.runtime import TERMS, RuntimeEstimate, RuntimeModel
 from vmselect.estimation.workload import Workload
 from vmselect.records import Profile
-from vmselect.records.forecast import Basis
+from vmselect.records.forecast import Basis, Source
 from vmselect.records.identity import read_records
 
 Profiles: TypeAlias = Profile | Iterable[Profile]
@@ -156,7 +155,9 @@ def estimate(
             "steps_per_epoch": steps_per_epoch,
         },
     ).given  # fmt: skip
-    source = Source(records=tuple(measured), given=given, basis=find_basis(measured, model, given.get("batch_size")))
+    source = Source(
+        records=tuple(measured), arguments=given, basis=find_basis(measured, model, given.get("batch_size"))
+    )
     if phases is None:
         return replace(model.at(epochs), source=source)  # type: ignore[arg-type]
 

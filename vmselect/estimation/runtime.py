@@ -18,11 +18,11 @@ from vmselect._hooks import hook
 from vmselect._stores import Place
 from vmselect.errors import EstimateError
 from vmselect.estimation.autotune_wait import price_waits
-from vmselect.estimation.forecasts import Source, find_gpu, make_forecast, save_forecasts
 from vmselect.estimation.statistics import Level
 from vmselect.findings import Finding, findings_html, table_html
 from vmselect.intervals import Interval
 from vmselect.records import Forecast, Record
+from vmselect.records.forecast import Source, find_gpu, make_forecast, save_forecasts
 from vmselect.units import format_seconds, printable
 
 TERMS = (

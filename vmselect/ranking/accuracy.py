@@ -11,11 +11,10 @@ import numpy as np
 
 from vmselect._checks import check_count
 from vmselect.errors import ArgumentError, RankingError
-from vmselect.estimation.forecasts import Source, find_gpu, make_forecast
 from vmselect.intervals import Interval
 from vmselect.ranking.measures import MEASURES
 from vmselect.records import Forecast, Profile
-from vmselect.records.forecast import Bounds
+from vmselect.records.forecast import Bounds, Source, find_gpu, make_forecast
 from vmselect.records.identity import Identity, group_repetitions, read_records
 from vmselect.records.record import new_id
 from vmselect.scoring.forecast import Unscored, error_percent, list_run_seconds
@@ -57,10 +56,10 @@ def _make_forecast(ranking: Ranking, candidate: int, column: int, together: str)
         for record in other.records
         if other.batch_size == machine.batch_size
     )
-    given = dict(ranking.inputs.given) | ({"batch_size": machine.batch_size} if machine.basis != "measured" else {})
+    arguments = dict(ranking.inputs.given) | ({"batch_size": machine.batch_size} if machine.basis != "measured" else {})
     predicted = machine.basis == "predicted"
     history = ranking.inputs.history if predicted else ()
-    source = Source(records=records, given=given, basis=machine.basis, history=history)
+    source = Source(records=records, arguments=arguments, basis=machine.basis, history=history)
     seconds = Interval(row.seconds, row.seconds_low, row.seconds_high)
     if machine.adjustment:
         source = replace(source, own=machine.adjustment.undo(seconds))

@@ -21,7 +21,6 @@ from vmselect._stores import Place
 from vmselect.catalog import describe_age
 from vmselect.errors import RankingError
 from vmselect.estimation.autotune_wait import price_waits
-from vmselect.estimation.forecasts import save_forecasts
 from vmselect.estimation.runtime import EARLY_STOPPING
 from vmselect.findings import Finding
 from vmselect.intervals import Interval
@@ -36,6 +35,7 @@ from vmselect.ranking.next_probe import NextProbe, find_next_probe
 from vmselect.ranking.rows import Excluded, Floats, Ints, Lazy, Row
 from vmselect.ranking.scaled import describe_scaling, scaling_table
 from vmselect.records import Profile
+from vmselect.records.forecast import save_forecasts
 from vmselect.scoring.score import Accuracy
 from vmselect.units import count_of, printable, printable_lines
 

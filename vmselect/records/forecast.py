@@ -1,19 +1,43 @@
-"""Records of forecasts (saved predictions of a training's time) and of outcomes (the real times of such trainings)."""
+"""Records of forecasts (saved predictions of a training's time) and of outcomes (the real times of such trainings).
+
+:func:`make_forecast` makes a record from an estimate, and :func:`save_forecasts` writes records to a folder.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Annotated, Literal
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, StringConstraints, model_validator
 
 from vmselect._checks import check_number, check_seconds, list_items, maybe
+from vmselect._files import is_folder
+from vmselect._stores import Place, Url, check_place
+from vmselect.errors import ArgumentError
 from vmselect.findings import Finding
 from vmselect.intervals import Interval
-from vmselect.records.record import Factor, Name, Part, PositiveCount, Record, Seconds, Text, given_as
+from vmselect.records.record import (
+    Environment,
+    Factor,
+    Name,
+    Part,
+    Placement,
+    PositiveCount,
+    Record,
+    Seconds,
+    Text,
+    given_as,
+)
+
+if TYPE_CHECKING:
+    from vmselect.records.identity import Identity
+    from vmselect.records.training import Profile
 
 MAX_USED = 10_000
 MAX_RUNS = 10_000
+MAX_REMARKS = 100
 
 Identifier = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{32}$")]
 Share = Annotated[float, Field(ge=0, le=1)]
@@ -92,7 +116,7 @@ class Forecast(Record):
     rank: PositiveCount | None = None
     chance: Share | None = None
     used: tuple[Identifier, ...] = Field(default=(), max_length=MAX_USED)
-    remarks: tuple[Remark, ...] = Field(default=(), max_length=100)
+    remarks: tuple[Remark, ...] = Field(default=(), max_length=MAX_REMARKS)
 
     @property
     def title(self) -> str:
@@ -116,7 +140,7 @@ class Forecast(Record):
     @property
     def findings(self) -> tuple[Finding, ...]:
         """The findings about the prediction at the time when it was saved."""
-        return tuple(Finding(one.code, one.message, one.remedy, one.severity) for one in self.remarks)
+        return tuple(Finding(remark.code, remark.message, remark.remedy, remark.severity) for remark in self.remarks)
 
     def outcome(self, *, seconds: float | Sequence[float], cost_usd: float | None = None) -> OutcomeRecord:
         """A record of the real times of the predicted training: ``seconds`` of one run or of each run, and its cost.
@@ -128,7 +152,7 @@ class Forecast(Record):
         >>> forecast.outcome(seconds=93.5, cost_usd=0.02).run_seconds
         (93.5,)
         """
-        runs = [check_seconds("seconds", one, above=0) for one in list_items(seconds)]
+        runs = [check_seconds("seconds", run, above=0) for run in list_items(seconds)]
         with given_as("outcome"):
             return OutcomeRecord(
                 forecast=self.id,
@@ -162,3 +186,82 @@ class OutcomeRecord(Record):
     def findings(self) -> tuple[Finding, ...]:
         """Always empty: there are no findings about an outcome."""
         return ()
+
+
+# -- from an estimate to a record --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class Source:
+    """Inputs of an estimate: its profiles, the workload that the user asked for, and records of other trainings."""
+
+    records: tuple[Profile, ...]
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    """Fields of the workload that the user passed, by name."""
+    basis: Basis = "measured"
+    own: Interval[float] | None = None
+    """The estimate with its interval before recalibration, if it was recalibrated."""
+    history: tuple[str, ...] = ()
+    """IDs of the records of other trainings that were used."""
+
+    @property
+    def identity(self) -> Identity:
+        """Machine, batch size, nodes, workers and factors of the estimated training."""
+        from vmselect.records.identity import identify  # imports this module
+
+        measured = identify(self.records[0])
+        return measured._replace(batch_size=self.arguments.get("batch_size") or measured.batch_size)
+
+
+def make_forecast(source: Source, identity: Identity, seconds: Interval[float], **fields: Any) -> Forecast:
+    """A forecast record that predicts ``seconds`` for the training ``identity``; ``fields`` are its other fields."""
+    from vmselect.records.identity import read_conditions  # imports this module
+
+    region, findings = fields.pop("region", None), fields.pop("findings", ())
+    place = {"instance_type": identity.instance_type, "provider": identity.provider, "region": region}
+    used = [record.id for record in source.records]
+    first = source.records[0].environment if source.records else Environment()
+    with given_as("forecast"):
+        return Forecast(
+            placement=Placement.given(**place),
+            environment=Environment(backend=first.backend, precision=first.precision, versions=first.versions),
+            model=next((record.model for record in source.records if record.model), None),
+            batch_size=identity.batch_size,
+            nodes=identity.nodes,
+            workers=identity.workers,
+            factors=dict(identity.factors),
+            conditions=read_conditions(source.records, source.arguments),
+            basis=source.basis,
+            seconds=_bounds(seconds),
+            own_seconds=_bounds(source.own) if source.own else None,
+            used=tuple(dict.fromkeys([*used, *source.history]))[:MAX_USED],
+            remarks=tuple(map(_remark, findings))[:MAX_REMARKS],
+            **fields,
+        )
+
+
+def save_forecasts(forecasts: Iterable[Forecast], folder: str | os.PathLike[str]) -> list[Place]:
+    """Save each forecast to a new file in ``folder`` and return the paths of the files."""
+    target = check_place("folder", folder)
+    if target.is_record if isinstance(target, Url) else not is_folder(target):
+        raise ArgumentError(f"{target} is a file. Pass the folder in which to save the forecasts.")
+    return [forecast.save(target) for forecast in forecasts]
+
+
+def find_gpu(records: Sequence[Profile]) -> str | None:
+    """Name of the first GPU that ``records`` contain; None if they contain none."""
+    return next((gpu.name[:200] for record in records for gpu in record.environment.gpus if gpu.name), None)
+
+
+def _bounds(interval: Interval[float]) -> Bounds:
+    value, low, high = map(float, interval)
+    return Bounds(value=value, low=min(low, value), high=max(high, value))
+
+
+def _remark(finding: Finding) -> Remark:
+    return Remark(
+        code=finding.code,
+        message=finding.message[:5_000],
+        remedy=finding.remedy[:5_000],
+        severity=finding.severity,
+    )
