@@ -25,8 +25,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from vmselect.catalog.gpus import tdp_watts
 from vmselect.energy.power import BUSIEST_FRACTION, FRACTION_SPREAD
-from vmselect.prediction.figures import tdp_watts
 
 NAMES = {"QuadroRTX6000": "RTX-6000", "V100-32GB": "V100-PCIe"}
 """Names of GPUs in the file that differ from those of ``gpu-specs.csv``. Its V100 has the power limit of the PCIe

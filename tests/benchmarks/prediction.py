@@ -31,7 +31,7 @@ import pandas as pd
 from scipy.linalg import cho_factor, cho_solve
 from scipy.optimize import minimize
 
-from vmselect.prediction.figures import figures_of, read_precision
+from vmselect.catalog.gpus import figures_of, read_precision
 from vmselect.prediction.posterior import (
     CONSTANTS,
     Constants,

@@ -13,7 +13,7 @@ import pytest
 import vmselect as vs
 from vmselect import _defaults
 from vmselect.catalog import Catalog
-from vmselect.prediction.figures import figures_of
+from vmselect.catalog.gpus import figures_of
 from vmselect.ranking.next_probe import relative_regret
 from vmselect.sweeps.journal import State
 from vmselect.sweeps.plan import Trial

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import vmselect as vs
 from vmselect.catalog import Catalog
-from vmselect.prediction.figures import GpuFigures
+from vmselect.catalog.gpus import GpuFigures
 from vmselect.sweeps.journal import NEEDED
 from vmselect.sweeps.plan import Trial
 from vmselect.sweeps.runners.runner import Handle, Job, Runner, Seen

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from statistics import NormalDist, fmean
 from typing import Literal, NamedTuple
 
+from vmselect.catalog.gpus import identify_gpu, tdp_watts
 from vmselect.intervals import Interval
-from vmselect.prediction.figures import identify_gpu, tdp_watts
 from vmselect.records import Profile
 
 METER_DEVIATION = 0.05

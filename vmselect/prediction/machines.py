@@ -1,4 +1,4 @@
-"""Predicted step times of machine types: read the GPUs of profiles, predict, and refuse what cannot be predicted.
+"""Predicted step times of machine types (``predict``): read profiles, predict, and refuse what cannot be predicted.
 
 A work is the computation of a training step: model, batch size, software settings and varied factors.
 """
@@ -7,27 +7,27 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
-from typing import NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
+import pandas as pd
 
+from vmselect import _defaults
+from vmselect._checks import check_count, check_name, check_number, list_items, maybe, several, show
 from vmselect.catalog import Catalog
+from vmselect.catalog.gpus import GpuFigures, figures_of, gpu_vendor, read_precision
 from vmselect.diagnosis.causes import NEGLIGIBLE_WAIT, find_host_limits
-from vmselect.prediction.figures import (
-    GpuFigures,
-    figures_of,
-    gpu_vendor,
-    identify_gpu,
-    nominal_memory_gib,
-    read_precision,
-)
+from vmselect.errors import ArgumentError, EstimateError
+from vmselect.estimation.grouping import check_comparable, list_values
+from vmselect.estimation.statistics import locate
+from vmselect.prediction.hardware import CONTRADICTORY, NO_FIGURES, Machine, MachineTypes, Refusal, read_gpu
+from vmselect.prediction.memory import MemoryCheck
 from vmselect.prediction.posterior import CONSTANTS, Floats, Point, Posterior, Target, predict_log_times
-from vmselect.records import Profile
-from vmselect.records.identity import count_nodes, model_key, work_key
-from vmselect.records.step_times import step_seconds
+from vmselect.records import Profile, Record
+from vmselect.records.identity import group_repetitions, model_key, read_records, work_key
+from vmselect.records.step_times import step_seconds, typical_step_seconds
 from vmselect.units import list_some
 
 RUN_SPREAD = 0.03
@@ -37,26 +37,9 @@ CONTRADICTION = 2.0
 LEAST_WAIT = 0.02
 """Share of the step time below which waiting for data is ignored, because every fetch of a batch takes some time."""
 SHORT_SECONDS = CONSTANTS.short_seconds
-NEVER_PROBED, NO_GPU, OTHER_VENDOR, NO_FIGURES = "never_probed", "no_gpu_probed", "other_vendor", "no_gpu_figures"
-INPUT_BOUND, CONTRADICTORY, SEVERAL_GPUS, NO_STEPS = "input_bound", "contradictory_records", "several_gpus", "no_steps"
+COLUMNS = ("instance_type", "step_seconds", "low", "high", "basis", "reason")
+NEVER_PROBED, OTHER_VENDOR, INPUT_BOUND, NO_STEPS = "never_probed", "other_vendor", "input_bound", "no_steps"
 SHARED_GPU, NO_GPU_SOLD = "share_of_gpu", "no_gpu"
-
-
-class Machine(NamedTuple):
-    """A machine type of the price catalog, with its GPUs."""
-
-    instance_type: str
-    provider: str
-    gpu_model: str
-    gpu_count: float
-    gpu_memory_gib: float | None = None
-
-
-class Refusal(NamedTuple):
-    """Reason why a time cannot be predicted, and which probe would help."""
-
-    code: str
-    reason: str
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -114,61 +97,6 @@ class Probe(NamedTuple):
     seconds: float | None
     profiles: tuple[Profile, ...]
     batch_size: int | None
-
-
-@dataclass(frozen=True)
-class MachineTypes:
-    """The machine types of a catalog, by instance type."""
-
-    catalog: Catalog
-
-    @cached_property
-    def by_name(self) -> Mapping[str, tuple[Machine, ...]]:
-        """Machine types by instance type; two providers may use the same name."""
-        columns = ["instance_type", "provider", "gpu_model", "gpu_count", "gpu_memory_gib"]
-        # Facts of probed machines are needed also where the catalog is restricted to other machines.
-        rows = self.catalog.unrestricted.offers(market=None)[columns].drop_duplicates(["instance_type", "provider"])
-        found: dict[str, list[Machine]] = {}
-        for name, provider, gpu, count, gib in rows.itertuples(index=False):
-            many = 0.0 if count is None or math.isnan(count) else float(count)
-            memory = nominal_memory_gib(str(gpu or "")) if gib is None or math.isnan(gib) else float(gib)
-            found.setdefault(str(name), []).append(Machine(str(name), str(provider), str(gpu or ""), many, memory))
-        return {name: tuple(machines) for name, machines in found.items()}
-
-    def find(self, instance_type: str | None, provider: str | None) -> Machine | None:
-        """The machine type of a record; None if the catalog does not contain it."""
-        known = self.by_name.get(instance_type or "", ())
-        return next((one for one in known if provider in (None, one.provider)), None)
-
-
-def read_gpu(profile: Profile, types: MachineTypes) -> GpuFigures | Refusal:
-    """Published figures of the single GPU on which a profile was trained; a refusal if there is no such GPU."""
-    seen, machine = profile.environment, types.find(profile.instance_type, profile.provider)
-    name = profile.instance_type or "this machine"
-    sold = machine.gpu_model if machine and machine.gpu_count > 0 else None
-    recorded = identify_gpu(seen.gpus[0].name) if seen.gpus else None
-    if seen.framework_gpus == 0 or not (seen.gpus or sold):
-        what = f"{name} trained without a GPU"
-        return Refusal(NO_GPU, f"{what}; probe a machine with one NVIDIA GPU, such as g4dn.xlarge")
-    if recorded and sold and not _same_gpu(recorded, sold):
-        what = f"the record of {name} names the GPU {recorded}, but {name} has {sold}"
-        return Refusal(CONTRADICTORY, f"{what}; probe again with the actual instance_type=")
-    used = max(seen.replicas, seen.workers, count_nodes(profile))
-    unknown = profile.outcome == "given" and machine is not None and machine.gpu_count > 1
-    if used > 1 or unknown:
-        many = "an unknown number of GPUs" if unknown else f"{used} GPUs"
-        return Refusal(SEVERAL_GPUS, f"{name} trained on {many}; probe a machine with one GPU, such as g4dn.xlarge")
-    gpu = recorded or sold or seen.gpus[0].name
-    figures = figures_of(gpu)
-    if figures is None:
-        what = f"the GPU of {name} ({gpu}) has no published figures"
-        return Refusal(NO_FIGURES, f"{what}; probe a machine with a GPU of pricing/gpu-specs.csv, such as T4")
-    return figures
-
-
-def _same_gpu(recorded: str, sold: str) -> bool:
-    """Whether two names may be of one GPU. Records do not always name the variant (memory size, SXM or PCIe)."""
-    return recorded == sold or recorded.split("-")[0] == sold.split("-")[0]
 
 
 def host_bound(profiles: Iterable[Profile]) -> str | None:
@@ -344,3 +272,116 @@ def choose_machines(
     sold = offers.loc[fits, ["instance_type", "provider"]].drop_duplicates()
     pairs = {(str(name), str(seller)) for name, seller in sold.itertuples(index=False)}
     return [one for name in sorted(types.by_name) for one in types.by_name[name] if (name, one.provider) in pairs]
+
+
+def predict(
+    profiles: Profile | Iterable[Profile],
+    *,
+    machines: Literal["catalog", "all"] | str | Iterable[str] = "catalog",
+    history: Iterable[Record] = (),
+    batch_size: int | None = None,
+    catalog: Catalog | None = None,
+    confidence: float = _defaults.CONFIDENCE,
+) -> pd.DataFrame:
+    """Seconds per step of machine types, with intervals: measured for probed machines, predicted for all others.
+
+    >>> import vmselect as vs
+    >>> probe = vs.Profile.from_times(instance_type="g4dn.xlarge", batch_size=256, iteration_seconds=[0.20] * 10)
+    >>> times = vs.predict(probe, machines=["g4dn.xlarge", "g5.xlarge", "c5.large"])
+    >>> list(times["basis"])
+    ['measured', 'predicted', None]
+
+    ``machines`` are names of instance types, or ``"catalog"`` (also ``"all"``) for all machine types with a GPU.
+    ``history`` are records of other trainings on several GPUs, which narrow the intervals. If the time of a machine
+    cannot be predicted, or its GPU has too little memory, the column ``reason`` states why and what would help. The
+    times are those of one GPU. The method and its limits are described in docs/explanation/prediction.md.
+    """
+    given = read_records(profiles, Profile, error=EstimateError)
+    confidence = check_number("confidence", confidence, least=0.5, most=0.999)
+    size = maybe(check_count, "batch_size", batch_size)
+    chosen = [one for one in given if one.instance_type and (size is None or one.batch_size == size)]
+    if not chosen:
+        what = "names its instance type" if size is None else f"is of batch size {size} and names its instance type"
+        raise EstimateError(
+            f"No profile {what}. Probe again at the batch size of your training, and pass instance_type= to the probe."
+        )
+    sizes = {one.batch_size for one in chosen}
+    if len(sizes) > 1:
+        raise ArgumentError(f"The profiles have the batch sizes {list_values(sizes)}. Pass batch_size= to choose one.")
+    check_comparable(chosen, error=EstimateError)
+    if not isinstance(catalog, Catalog | None):
+        raise ArgumentError(f"catalog is {show(catalog)}. Pass a catalog, such as vmselect.Catalog.load(path).")
+    types = MachineTypes(Catalog.default() if catalog is None else catalog)
+    probes = [_as_probe(group) for group in group_repetitions(chosen).values()]
+    probes.sort(key=lambda probe: (probe.instance_type, probe.provider or ""))
+    records = [*read_profiles(history), *given]
+    predictor = Predictor(probes, types, read_history(records, types))
+    measured = {probe.instance_type: _measured(probe, confidence) for probe in probes}
+
+    if isinstance(machines, str) and machines in ("catalog", "all"):
+        names = None
+    else:
+        names = several(check_name, "machines", machines)
+    wanted = choose_machines(types, names=names, include_retired=names is not None)
+    others = [machine for machine in wanted if machine.instance_type not in measured]
+    rows: dict[str, dict[str, Any]] = {name: row for name, row in measured.items() if names is None or name in names}
+    memory, examples = MemoryCheck(given, types), sizes.pop()
+    for machine, result in zip(others, predictor.predict(others), strict=True):
+        fits = memory.check(machine, examples) if examples and isinstance(result, Prediction) else None
+        if isinstance(fits, Refusal):
+            row = _row(machine.instance_type, reason=fits.reason)
+        elif isinstance(result, Prediction):
+            low, high = result.interval(confidence)
+            row = _row(machine.instance_type, result.seconds, low, high, basis="predicted")
+        else:
+            row = _row(machine.instance_type, reason=result.reason)
+        rows.setdefault(machine.instance_type, row)
+    for name in names or ():
+        rows.setdefault(
+            name, _row(name, reason="the catalog does not contain this machine; add it with Catalog.with_offers")
+        )
+    ordered = sorted(rows) if names is None else dict.fromkeys(names)
+    frame = pd.DataFrame([rows[name] for name in ordered], columns=list(COLUMNS))
+    return (
+        frame.astype({"basis": object, "reason": object})
+        .where(frame.notna(), other=None)
+        .astype({"step_seconds": float, "low": float, "high": float})
+    )
+
+
+def read_profiles(history: Any) -> list[Profile]:
+    """The profiles among the records of ``history``; records of other kinds contain no step times."""
+    if isinstance(history, (str, bytes)):
+        raise ArgumentError(f"history is {show(history)}. Load records with vmselect.load_profiles(folder).")
+    records = [history] if isinstance(history, Record) else list_items(history)
+    for one in records:
+        if not isinstance(one, Record):
+            raise ArgumentError(f"history contains {show(one)}. Load records with vmselect.load_profiles(folder).")
+    return read_records([one for one in records if isinstance(one, Profile)], Profile, error=None)
+
+
+def _as_probe(group: list[Profile]) -> Probe:
+    first = group[0]
+    seconds = typical_step_seconds(group)
+    return Probe(first.instance_type or "", first.provider, seconds, tuple(group), first.batch_size)
+
+
+def _measured(probe: Probe, confidence: float) -> dict[str, Any]:
+    if probe.seconds is None:
+        return _row(probe.instance_type, reason="its records contain no step times; probe it with IterationProbe")
+    steady = [seconds for profile in probe.profiles for seconds in profile.timeline.steps.steady_seconds]
+    level = locate(steady or [probe.seconds], confidence=confidence)
+    low, high = max(0.0, probe.seconds - level.half_width_below), probe.seconds + level.half_width_above
+    return _row(probe.instance_type, probe.seconds, low, high, basis="measured")
+
+
+def _row(
+    name: str,
+    seconds: float | None = None,
+    low: float | None = None,
+    high: float | None = None,
+    *,
+    basis: str | None = None,
+    reason: str | None = None,
+) -> dict[str, Any]:
+    return dict(zip(COLUMNS, (name, seconds, low, high, basis, reason), strict=True))

@@ -10,7 +10,7 @@ import pandas as pd
 
 from vmselect._checks import check_count, check_name, several, show
 from vmselect.catalog import Catalog
-from vmselect.catalog.gpus import fold_gpu
+from vmselect.catalog.gpus import fold_gpu, gpu_vendor, identify_gpu, nominal_memory_gib
 from vmselect.errors import ArgumentError, EstimateError
 from vmselect.findings import Finding
 from vmselect.gpu_memory import (
@@ -23,8 +23,7 @@ from vmselect.gpu_memory import (
     reported_bytes,
 )
 from vmselect.intervals import Interval
-from vmselect.prediction.figures import gpu_vendor, identify_gpu, nominal_memory_gib
-from vmselect.prediction.machines import Machine, MachineTypes, Refusal
+from vmselect.prediction.hardware import Machine, MachineTypes, Refusal
 from vmselect.records import Profile
 from vmselect.records.identity import read_records, work_key
 from vmselect.units import format_bytes

@@ -19,7 +19,7 @@ import numpy.typing as npt
 from scipy.linalg import cho_factor, cho_solve
 from scipy.special import stdtrit
 
-from vmselect.prediction.figures import GpuFigures, Precision
+from vmselect.catalog.gpus import GpuFigures, Precision
 
 Floats = npt.NDArray[np.float64]
 

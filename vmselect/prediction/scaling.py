@@ -19,8 +19,8 @@ import numpy as np
 from scipy.special import stdtrit
 
 from vmselect.intervals import Interval
-from vmselect.prediction.figures import identify_gpu
-from vmselect.prediction.machines import MachineTypes, host_bound
+from vmselect.prediction.hardware import MachineTypes, count_gpus
+from vmselect.prediction.machines import host_bound
 from vmselect.prediction.posterior import Floats
 from vmselect.records import Profile
 from vmselect.records.identity import count_nodes, model_key, work_key
@@ -187,18 +187,6 @@ def effects_covariance(works: Sequence[Work], gpu: float, model: float, own: flo
     m = np.array([models[one.gpu, one.model] for one in works])
     same = gpu**2 * (g[:, None] == g) + model**2 * (m[:, None] == m)
     return np.asarray(same + own**2 * np.eye(len(works)), dtype=float)
-
-
-def count_gpus(profile: Profile, types: MachineTypes) -> tuple[str, int] | None:
-    """Model and number of the GPUs of one machine on which the profile trained; None if they are not known."""
-    seen, machine = profile.environment, types.find(profile.instance_type, profile.provider)
-    sold = machine.gpu_model if machine and machine.gpu_count > 0 else None
-    gpu = sold or (identify_gpu(seen.gpus[0].name) or seen.gpus[0].name if seen.gpus else None)
-    total, nodes = max(seen.replicas, seen.workers), count_nodes(profile)
-    unknown = profile.outcome == "given" and total == 1 and machine is not None and machine.gpu_count > 1
-    if gpu is None or seen.framework_gpus == 0 or unknown or max(total, nodes) % nodes:
-        return None
-    return gpu, max(total, nodes) // nodes
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from typing import Any
 from vmselect.catalog import Catalog
 from vmselect.findings import Finding
 from vmselect.gpu_memory import read_peak, reported_bytes
-from vmselect.prediction.machines import Machine, MachineTypes, Refusal
+from vmselect.prediction.hardware import Machine, MachineTypes, Refusal
 from vmselect.prediction.memory import UNKNOWN_MEMORY, MemoryCheck
 from vmselect.ranking.estimates import MachineEstimate
 from vmselect.ranking.rows import Excluded

@@ -17,21 +17,18 @@ from vmselect.estimation.runtime import HalfWidths
 from vmselect.estimation.statistics import quantile
 from vmselect.findings import Finding
 from vmselect.intervals import Interval
+from vmselect.prediction.hardware import NO_GPU, Machine, MachineTypes, Refusal, count_gpus
 from vmselect.prediction.machines import (
-    NO_GPU,
     SHORT_SECONDS,
-    Machine,
-    MachineTypes,
     Prediction,
     Predictor,
     Probe,
-    Refusal,
     choose_machines,
     read_history,
+    read_profiles,
 )
 from vmselect.prediction.posterior import Point
-from vmselect.prediction.scaling import MAX_GPUS, MAX_NODES, GpuRecords, count_gpus
-from vmselect.prediction.step_times import read_profiles
+from vmselect.prediction.scaling import MAX_GPUS, MAX_NODES, GpuRecords
 from vmselect.ranking.candidates import ONE_GPU
 from vmselect.ranking.estimates import STEP_TERMS, MachineEstimate, Measured, Studied
 from vmselect.ranking.measures import ALL, Settings

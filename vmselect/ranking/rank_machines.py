@@ -26,7 +26,7 @@ from vmselect.errors import ArgumentError, RankingError
 from vmselect.estimation import RuntimeModel, Workload, fit_runtime
 from vmselect.estimation.grouping import check_comparable, list_values
 from vmselect.estimation.programs import epochs_of
-from vmselect.prediction.machines import MachineTypes
+from vmselect.prediction.hardware import MachineTypes
 from vmselect.ranking.accuracy import Inputs
 from vmselect.ranking.candidates import add_services, join_offers
 from vmselect.ranking.estimates import Measured, Studied

@@ -16,8 +16,9 @@ from vmselect._checks import check_choice, check_count, several
 from vmselect.errors import ArgumentError
 from vmselect.findings import Finding
 from vmselect.intervals import Interval
-from vmselect.prediction.machines import Machine, MachineTypes, Prediction, Refusal
-from vmselect.prediction.scaling import MAX_GPUS, MAX_NODES, GpuRecords, Scaling, count_gpus, more_nodes
+from vmselect.prediction.hardware import Machine, MachineTypes, Refusal, count_gpus
+from vmselect.prediction.machines import Prediction
+from vmselect.prediction.scaling import MAX_GPUS, MAX_NODES, GpuRecords, Scaling, more_nodes
 from vmselect.ranking.estimates import MachineEstimate
 from vmselect.records import Profile
 from vmselect.units import format_chance

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from vmselect._checks import list_items, show
+from vmselect.catalog.gpus import identify_gpu
 from vmselect.errors import ArgumentError
 from vmselect.findings import Finding
 from vmselect.intervals import Interval
-from vmselect.prediction.figures import identify_gpu
 from vmselect.records import Forecast, OutcomeRecord, Profile, Record
 from vmselect.records.identity import distinct, find_differences, has_factors
 from vmselect.units import list_some, printable

@@ -297,7 +297,7 @@ def sweep(
 
 
 def _read_history(history: Iterable[Record]) -> list[Profile]:
-    from vmselect.prediction.step_times import read_profiles
+    from vmselect.prediction.machines import read_profiles
 
     return read_profiles(history)
 

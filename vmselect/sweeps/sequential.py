@@ -21,10 +21,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
+from vmselect.catalog.gpus import figures_of
 from vmselect.errors import VmselectError
 from vmselect.estimation import RuntimeModel, fit_runtime
 from vmselect.estimation.grouping import check_comparable
-from vmselect.prediction.figures import figures_of
 from vmselect.prediction.machines import Machine, MachineTypes, read_history
 from vmselect.prediction.posterior import Point
 from vmselect.ranking.candidates import Candidates

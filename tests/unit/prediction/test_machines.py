@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 
 import vmselect as vs
-from vmselect.prediction import Machine, MachineTypes, Prediction, Predictor, Probe, Refusal
+from vmselect.prediction import hardware as h
 from vmselect.prediction import machines as m
+from vmselect.prediction.hardware import Machine, MachineTypes, Refusal
+from vmselect.prediction.machines import Prediction, Predictor, Probe
 from vmselect.records.record import Environment, Gpu
 from vmselect.records.training import InputWait
 
@@ -41,13 +43,13 @@ def refused(*probes: Probe, machine: Machine | None = None) -> Refusal:
 @pytest.mark.parametrize(
     ("made", "code", "named"),
     [
-        ([profile("c5.large")], m.NO_GPU, "g4dn.xlarge"),
-        ([profile(environment=Environment(gpus=(Gpu(name="Tesla T4"),), framework_gpus=0))], m.NO_GPU, "g4dn.xlarge"),
-        ([profile("p3.8xlarge")], m.SEVERAL_GPUS, "p3.8xlarge"),
-        ([profile("dl1.24xlarge", environment=Environment(gpus=(Gpu(name="HL-205"),)))], m.SEVERAL_GPUS, "one GPU"),
-        ([profile("lab", environment=Environment(gpus=(Gpu(name="Voodoo 2"),)))], m.NO_FIGURES, "Voodoo 2"),
-        ([profile(environment=Environment(gpus=(Gpu(name="NVIDIA H100"),)))], m.CONTRADICTORY, "H100"),
-        ([profile(), profile(seconds=0.5)], m.CONTRADICTORY, "g4dn.xlarge"),
+        ([profile("c5.large")], h.NO_GPU, "g4dn.xlarge"),
+        ([profile(environment=Environment(gpus=(Gpu(name="Tesla T4"),), framework_gpus=0))], h.NO_GPU, "g4dn.xlarge"),
+        ([profile("p3.8xlarge")], h.SEVERAL_GPUS, "p3.8xlarge"),
+        ([profile("dl1.24xlarge", environment=Environment(gpus=(Gpu(name="HL-205"),)))], h.SEVERAL_GPUS, "one GPU"),
+        ([profile("lab", environment=Environment(gpus=(Gpu(name="Voodoo 2"),)))], h.NO_FIGURES, "Voodoo 2"),
+        ([profile(environment=Environment(gpus=(Gpu(name="NVIDIA H100"),)))], h.CONTRADICTORY, "H100"),
+        ([profile(), profile(seconds=0.5)], h.CONTRADICTORY, "g4dn.xlarge"),
         ([profile(wait=0.6)], m.INPUT_BOUND, "vCPUs"),
     ],
 )
@@ -61,7 +63,7 @@ def test_probes_that_cannot_be_used_give_a_reason_and_a_remedy(made, code, named
 @pytest.mark.parametrize(
     ("name", "code"),
     [("c5.large", m.NO_GPU_SOLD), ("g4ad.xlarge", m.OTHER_VENDOR), ("dl1.24xlarge", m.OTHER_VENDOR),
-     ("Standard_NV12ads_A10_v5", m.SHARED_GPU), ("g7.2xlarge", m.NO_FIGURES)],
+     ("Standard_NV12ads_A10_v5", m.SHARED_GPU), ("g7.2xlarge", h.NO_FIGURES)],
 )  # fmt: skip
 def test_machines_that_cannot_be_predicted_name_the_probe_that_helps(name, code) -> None:
     machine = TYPES.find(name, None) or Machine(name, "aws", "RTX-PRO-4500", 1)

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vmselect.prediction import Point, Posterior, Target, predict_log_times
-from vmselect.prediction.figures import figures_of, identify_gpu, read_precision
+from vmselect.catalog.gpus import figures_of, identify_gpu, read_precision
+from vmselect.prediction.posterior import Point, Posterior, Target, predict_log_times
 
 GPUS = ("K80", "P100", "V100", "T4", "A10G", "A100", "L4", "H100")
 

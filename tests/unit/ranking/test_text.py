@@ -14,7 +14,7 @@ import vmselect as vs
 from tests.support.priced import prices
 from tests.support.profiles import make_epoch_profile
 from tests.support.rankings import probe, rank, rank_epochs
-from vmselect.prediction import machines, memory
+from vmselect.prediction import hardware, machines, memory
 from vmselect.ranking import estimates, scaled
 from vmselect.ranking.measures import LIMITED
 from vmselect.ranking.predicted import NO_PROBE
@@ -136,9 +136,10 @@ def test_a_reason_ends_a_sentence_with_one_period(candidate: str, reason: str) -
 def test_every_reason_code_has_a_text() -> None:
     limits = {measure.limit.reason_code for measure in LIMITED if measure.limit}
     predicted = {
-        getattr(machines, name)
-        for name in ("NEVER_PROBED", "NO_GPU", "OTHER_VENDOR", "NO_FIGURES", "INPUT_BOUND", "CONTRADICTORY")
-    } | {machines.SEVERAL_GPUS, machines.NO_STEPS, machines.SHARED_GPU, machines.NO_GPU_SOLD, NO_PROBE}
+        hardware.NO_GPU, hardware.NO_FIGURES, hardware.SEVERAL_GPUS, hardware.CONTRADICTORY, NO_PROBE,
+        machines.NEVER_PROBED, machines.OTHER_VENDOR, machines.INPUT_BOUND, machines.NO_STEPS, machines.SHARED_GPU,
+        machines.NO_GPU_SOLD,
+    }  # fmt: skip
     scaled_codes = {scaled.TOO_MANY_GPUS, scaled.TOO_MANY_NODES, scaled.NO_TWO_NODES, memory.TOO_LITTLE_MEMORY}
     studied = {estimates.BELOW_MINIMUM, estimates.UNKNOWN_METRIC, estimates.UNKNOWN_EPOCHS}
     written = set(re.findall(r'Excluded\([^"\n]*?"(\w+)", ', "".join(path.read_text() for path in SOURCES)))
