@@ -22,8 +22,9 @@ import pandas as pd
 from scipy.special import ndtri
 
 import vmselect as vs
-from vmselect.comparison import Comparison, Scores
-from vmselect.comparison.level_shifts import find_shifts
+from vmselect.comparison.groups import Comparison
+from vmselect.comparison.requirements import Scores
+from vmselect.comparison.significance import find_shifts
 from vmselect.records import InferenceRecord, TransferRecord
 
 PUBLISHED = Path(__file__).parents[1] / "tests" / "data" / "studies" / "published.csv"

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from vmselect import stats as stats
     from vmselect.catalog import Catalog as Catalog
     from vmselect.catalog import Offer as Offer
-    from vmselect.comparison import compare as compare
+    from vmselect.comparison.groups import compare as compare
     from vmselect.convergence import ConvergenceStudy as ConvergenceStudy
     from vmselect.diagnosis import diagnose as diagnose
     from vmselect.estimation import Workload as Workload
@@ -61,7 +61,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "vmselect.catalog": ("Catalog", "Offer",),
-    "vmselect.comparison": ("compare",),
+    "vmselect.comparison.groups": ("compare",),
     "vmselect.convergence": ("ConvergenceStudy",),
     "vmselect.diagnosis": ("diagnose",),
     "vmselect.energy": ("energy",),

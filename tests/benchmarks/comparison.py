@@ -17,8 +17,15 @@ from pathlib import Path
 import numpy as np
 from scipy import stats
 
-from vmselect.comparison.level_shifts import MIN_BLOCKS, block_length, block_means, find_shifts
-from vmselect.comparison.significance import compare_groups, compare_pairs, ratio_of_means
+from vmselect.comparison.significance import (
+    MIN_BLOCKS,
+    block_length,
+    block_means,
+    compare_groups,
+    compare_pairs,
+    find_shifts,
+    ratio_of_means,
+)
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 

@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 
 import vmselect as vs
-from vmselect.comparison import Effects
+from vmselect.comparison.effects import Effects
 
 FACTORS = ("machine", "batch_size", "backend")
 

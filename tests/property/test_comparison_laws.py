@@ -18,8 +18,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 import vmselect as vs
-from vmselect.comparison.level_shifts import MIN_BLOCKS, block_length, block_means, correlation_time
-from vmselect.comparison.significance import compare_groups
+from vmselect.comparison.significance import MIN_BLOCKS, block_length, block_means, compare_groups, correlation_time
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 

@@ -16,7 +16,10 @@ from vmselect.errors import ArgumentError
 if TYPE_CHECKING:
     import pandas as pd
 
-    from vmselect.comparison import Comparison, Effects, Scaling, Scores
+    from vmselect.comparison.effects import Effects
+    from vmselect.comparison.groups import Comparison
+    from vmselect.comparison.requirements import Scores
+    from vmselect.comparison.speedup import Scaling
     from vmselect.records import Record
 
 
@@ -114,7 +117,9 @@ def compare(
 
       vmselect compare profiles/ --before profiles-main/ --epochs 50 --limit-percent 5 --format json
     """
-    from vmselect import comparison
+    from vmselect.comparison.effects import effects
+    from vmselect.comparison.requirements import Requirements
+    from vmselect.comparison.speedup import scaling as speedups
     from vmselect.records import load_records
 
     if before is not None:
@@ -133,13 +138,13 @@ def compare(
         if epochs is None:
             raise ArgumentError("--scaling requires the number of epochs to train. Add --epochs.")
         trainings = [record for record in records if record.kind == "training"]
-        _print_scaling(comparison.scaling(trainings, epochs=epochs, confidence=confidence, model=model), format)
+        _print_scaling(speedups(trainings, epochs=epochs, confidence=confidence, model=model), format)
         return
     names = split_names(metric, option="--metric")
     common = comparison_options(names, prices, confidence=confidence, epochs=epochs, model=model)
     if factors is not None:
         varied = split_names(factors, option="--factors")
-        studies = [comparison.effects(records, factors=varied, metric=name, scale=scale, **common) for name in names]
+        studies = [effects(records, factors=varied, metric=name, scale=scale, **common) for name in names]
         _print_effects(studies, format)
         _write_page(studies, html)
         return
@@ -147,7 +152,7 @@ def compare(
         records, by=by, metrics=names, baseline=baseline, within=within, unit=unit, alpha=alpha, better=better, **common
     )
     if needs is not None:
-        scores = comparison.Requirements.load(needs).score(compared)
+        scores = Requirements.load(needs).score(compared)
         _write_page([scores, *compared], html)
         _print([scores], format, csv=[scores.parts], tables=[frame_rows(scores.table), frame_rows(scores.side_by_side)])
         print_err(f"Excluded: {name}: {reason}." for name, reason in scores.excluded.items())
@@ -221,7 +226,7 @@ def _print_effects(studies: Sequence[Effects], format: Format) -> None:  # noqa:
 
 
 def _print_groups(compared: Sequence[Comparison], format: Format) -> None:  # noqa: A002
-    from vmselect.comparison.comparison import group_rows, scenario_rows
+    from vmselect.comparison.groups import group_rows, scenario_rows
 
     frames = [
         part.groups.assign(metric=part.metric.name, p_value=part.test.p_value, unit=part.metric.unit)
@@ -237,11 +242,11 @@ def compare_groups(
     records: Sequence[Record], *, by: str, metrics: Sequence[str], within: str | None, **options: Any
 ) -> list[Comparison]:
     """Compare groups of ``records`` in each of ``metrics``. ``by`` and ``within`` are names separated by commas."""
-    from vmselect import comparison
+    from vmselect.comparison.groups import compare as compare_runs
 
     groups = split_names(by, option="--by")
     scenario = split_names(within, option="--within") if within is not None else None
-    return [comparison.compare(records, by=groups, metric=name, within=scenario, **options) for name in metrics]
+    return [compare_runs(records, by=groups, metric=name, within=scenario, **options) for name in metrics]
 
 
 def comparison_options(metrics: Sequence[str], prices: PriceOptions, **options: Any) -> dict[str, Any]:

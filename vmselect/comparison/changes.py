@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from vmselect._checks import check_number, maybe
 from vmselect.catalog import Catalog
-from vmselect.comparison.metrics import Terms
+from vmselect.comparison.runs import Terms
 from vmselect.errors import ArgumentError, CatalogError, ComparisonError
 from vmselect.estimation import RuntimeModel, fit_runtime
 from vmselect.estimation.disturbances import TOO_DISTURBED

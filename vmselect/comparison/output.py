@@ -11,8 +11,8 @@ from typing import Literal, get_type_hints
 
 from vmselect._models import FindingOutput, OpenOutput, Output, derive_model, describe_findings, make_model
 from vmselect.comparison.changes import Change, Changes, ratio_percents
-from vmselect.comparison.comparison import TEST_FIELDS, Comparison, plain_rows
-from vmselect.comparison.factorial_effects import Effects
+from vmselect.comparison.effects import Effects
+from vmselect.comparison.groups import TEST_FIELDS, Comparison, plain_rows
 from vmselect.comparison.requirements import Fact, Scores
 from vmselect.comparison.significance import Summary
 from vmselect.comparison.speedup import Scaling, Speedup

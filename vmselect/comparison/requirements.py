@@ -32,8 +32,8 @@ from vmselect._checks import (
     show,
 )
 from vmselect._files import read_text
-from vmselect.comparison.comparison import Comparison, Result, plain_value
-from vmselect.comparison.metrics import ALIASES, METRICS, Terms, find_metric, guess_better
+from vmselect.comparison.groups import Comparison, Result, plain_value
+from vmselect.comparison.runs import ALIASES, METRICS, Terms, find_metric, guess_better
 from vmselect.errors import ArgumentError, ComparisonError
 from vmselect.records import Record
 

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from vmselect.comparison.runs import Levels, Run
 from vmselect.intervals import Interval
 from vmselect.units import list_all
 
@@ -294,3 +295,306 @@ def _exact(samples: Sequence[Floats]) -> float | None:
         rng=np.random.default_rng(0),
     )
     return float(found.pvalue)
+
+
+# -- within scenarios --------------------------------------------------------------------------------------------------
+#
+# Scenarios (combinations of other factors, such as data set and batch size) usually differ much more than the groups
+# that are compared. Differences between scenarios are removed: the test permutes runs between groups only within each
+# scenario (aligned ranks after Hodges and Lehmann), and the ratio of two groups is the geometric mean of their ratios
+# in all scenarios.
+
+Groups = Mapping[str, Sequence[Run]]
+
+TEST_WITHIN = "Aligned ranks within scenarios"
+PERMUTATIONS = 9_999
+MAX_LABELS = 2_000_000
+"""Maximum number of group labels that are permuted at once, to limit memory."""
+
+
+@dataclass(frozen=True)
+class Cells:
+    """Runs of several groups as arrays. Scenarios that contain runs of one group only are left out."""
+
+    names: tuple[str, ...]
+    values: Floats
+    group: NDArray[np.intp]
+    scenario: NDArray[np.intp]
+
+    @classmethod
+    def of(cls, groups: Groups) -> Cells:
+        """Make arrays of all runs whose scenario also contains runs of another group."""
+        seen: dict[Levels, set[str]] = {}
+        for name, runs in groups.items():
+            for run in runs:
+                seen.setdefault(run.scenario, set()).add(name)
+        order = {scenario: number for number, scenario in enumerate(s for s, who in seen.items() if len(who) > 1)}
+        rows = [
+            (run.value, number, order[run.scenario])
+            for number, runs in enumerate(groups.values())
+            for run in runs
+            if run.scenario in order
+        ]
+        values, group, scenario = zip(*rows, strict=True) if rows else ((), (), ())
+        return cls(tuple(groups), np.array(values, float), np.array(group, np.intp), np.array(scenario, np.intp))
+
+    @property
+    def scenarios(self) -> int:
+        """Number of scenarios."""
+        return len(np.unique(self.scenario))
+
+    def aligned(self) -> Floats:
+        """The values minus the mean of their scenario; their logarithms are used if all values are positive."""
+        values = np.log(self.values) if len(self.values) and self.values.min() > 0 else self.values
+        totals, counts = (np.bincount(self.scenario, weights) for weights in (values, None))
+        result: Floats = values - (totals / np.maximum(counts, 1))[self.scenario]
+        return result
+
+    def too_few(self, *, alpha: float) -> str | None:
+        """Text: why there are too few runs for a significant result; None if there are enough."""
+        if not len(self.values):
+            return "no scenario has runs of two groups"
+        ways = math.prod(
+            arrangements(np.unique(self.group[self.scenario == one], return_counts=True)[1].tolist())
+            for one in range(self.scenarios)
+        )
+        least = 2 / ways if len(self.names) == 2 else 1 / ways
+        if least > alpha:
+            chance = f"{100 * min(1.0, least):.0f} % of cases"
+            return (
+                f"with {len(self.values)} runs in {self.scenarios} scenarios, groups without overlap occur by chance "
+                f"in {chance}"
+            )
+        return None
+
+
+def test_within(groups: Groups, *, alpha: float) -> GroupTest:
+    """Test whether groups differ, by permuting runs between groups within each scenario."""
+    cells = Cells.of(groups)
+    reason = cells.too_few(alpha=alpha)
+    if reason:
+        return GroupTest(TEST_WITHIN, None, None, None, "runs", alpha, reason)
+    statistic, p_value = _permute(cells)
+    return GroupTest(TEST_WITHIN, statistic, p_value, None, "runs", alpha)
+
+
+def _permute(cells: Cells) -> tuple[float, float]:
+    """Statistic (about chi-square with number of groups - 1 degrees of freedom) and p value of the permutation test."""
+    from scipy.stats import rankdata
+
+    ranks = rankdata(cells.aligned().round(12))
+    ranks -= ranks.mean()
+    counts = np.bincount(cells.group, minlength=len(cells.names))
+    present = np.flatnonzero(counts)
+
+    def between(labels: NDArray[np.intp]) -> Floats:
+        """Sum of squares between groups, for each row of ``labels``."""
+        sums = [((labels == one) @ ranks) ** 2 / counts[one] for one in present]
+        total: Floats = np.sum(sums, axis=0)
+        return total
+
+    observed = float(between(cells.group[None, :])[0])
+    rng = np.random.default_rng(0)
+    blocks = [np.flatnonzero(cells.scenario == one) for one in range(cells.scenarios)]
+    step = max(1, MAX_LABELS // len(ranks))
+    found: list[Floats] = []
+    for start in range(0, PERMUTATIONS, step):
+        labels = np.tile(cells.group, (min(step, PERMUTATIONS - start), 1))
+        for block in blocks:
+            labels[:, block] = rng.permuted(labels[:, block], axis=1)
+        found.append(between(labels))
+    shuffled = np.concatenate(found)
+    expected = float(shuffled.mean())
+    if expected == 0:
+        return 0.0, 1.0
+    extreme = int((shuffled >= observed * (1 - 1e-9)).sum())
+    return observed / expected * (len(present) - 1), (extreme + 1) / (PERMUTATIONS + 1)
+
+
+def pairs_within(groups: Groups, *, alpha: float, testable: bool) -> list[Pair]:
+    """Test every pair of groups within scenarios, with Holm's correction."""
+    rows: list[Pair] = []
+    for first, second in itertools.combinations(groups, 2):
+        cells = Cells.of({first: groups[first], second: groups[second]})
+        statistic = p_value = None
+        if testable and cells.too_few(alpha=alpha) is None:
+            statistic, p_value = _permute(cells)
+        aligned = cells.aligned()
+        delta = cliffs_delta(aligned[cells.group == 0], aligned[cells.group == 1]) if len(aligned) else 0.0
+        rows.append(Pair(first, second, statistic, p_value, None, delta))
+    adjusted = iter(holm([row.p_value for row in rows if row.p_value is not None]))
+    return [row if row.p_value is None else replace(row, p_adjusted=next(adjusted)) for row in rows]
+
+
+def ratio_within(one: Sequence[Run], other: Sequence[Run], *, confidence: float) -> Interval[float]:
+    """Geometric mean, over the common scenarios, of the ratio of two groups, with a Student t interval.
+
+    The error is the spread of runs inside scenarios or, if each group has one run per scenario, the spread between
+    scenarios. The ratio is nan if a value is not positive.
+    """
+    cells = Cells.of({"one": one, "other": other})
+    unknown = Interval.exact(math.nan)
+    if not len(cells.values) or cells.values.min() <= 0:
+        return unknown
+    logs = np.log(cells.values)
+    parts = [
+        [logs[(cells.scenario == at) & (cells.group == group)] for group in (0, 1)] for at in range(cells.scenarios)
+    ]
+    differences = np.array([a.mean() - b.mean() for a, b in parts])
+    center, count = float(differences.mean()), len(parts)
+    freedom = sum(len(part) - 1 for pair in parts for part in pair)
+    if freedom:
+        squares = math.fsum(float(((part - part.mean()) ** 2).sum()) for pair in parts for part in pair)
+        variance = squares / freedom * math.fsum(1 / len(a) + 1 / len(b) for a, b in parts) / count**2
+    elif count > 1:
+        freedom, variance = count - 1, float(differences.var(ddof=1)) / count
+    else:
+        return Interval(math.exp(center), math.nan, math.nan)
+    from scipy.special import stdtrit
+
+    width = float(stdtrit(freedom, 0.5 + confidence / 2)) * math.sqrt(variance)
+    return Interval(math.exp(center), math.exp(center - width), math.exp(center + width))
+
+
+# -- readings inside a run ---------------------------------------------------------------------------------------------
+#
+# Steps of one run are autocorrelated: a slow step is followed by slow steps. A test that assumes independence finds
+# differences where there are none. Means of blocks several correlation times long are nearly independent.
+#
+# A level shift is where the readings change from one level to another and stay there: a shared machine gets a
+# neighbor, a clock is lowered, burst credit is used up. The test is a cumulative sum of ranks (after Pettitt), so that
+# single slow steps do not dominate. It uses the spread of an autocorrelated series, so that drift does not count as a
+# shift.
+
+WINDOW = 5.0
+"""Autocorrelation is summed over this many correlation times (Sokal's rule), because it is mostly noise beyond that."""
+
+BLOCK_TIMES = 5.0
+"""Length of a block in correlation times. On autoregressive series of 40 to 1,000 readings, 4 to 6 kept the rate of
+false alarms at 5 %, and longer blocks left more series without a test; see tests/benchmarks/comparison.py."""
+
+MIN_BLOCKS = 5
+"""Minimum number of blocks, because the spread of fewer blocks cannot be estimated."""
+
+MIN_PART = 8
+"""Minimum number of readings on each side of a level shift."""
+
+MIN_CHANGE = 0.02
+"""Smallest relative change of the level that is reported."""
+
+MAX_SHIFTS = 8
+
+MARGIN = 1.0
+"""Number of standard errors that are added to the estimated autocorrelation."""
+
+
+def correlation_time(values: Sequence[float] | Floats) -> float:
+    """Number of successive readings that contain as much information as one independent reading; at least 1."""
+    series = np.asarray(values, dtype=float)
+    count = len(series)
+    if count < 3:
+        return 1.0
+    centred = series - series.mean()
+    power = float(centred @ centred)
+    if power <= 1e-24 * count * max(1e-300, float(np.abs(series).max())) ** 2:
+        return 1.0
+    spectrum = np.fft.rfft(centred, 2 * count)
+    correlation = np.fft.irfft(spectrum * np.conj(spectrum))[:count] / power
+    sums = np.concatenate([[1.0], 1 + 2 * np.cumsum(correlation[1:])])
+    beyond = np.flatnonzero(np.arange(count) >= WINDOW * sums)
+    window = int(beyond[0]) if len(beyond) else count - 1
+    # Subtracting the mean of a short series lowers its apparent correlation: correct for it.
+    short = 1 + min(1.0, (2 * window + 1) / count)
+    return max(1.0, float(sums[window]) * (short if sums[window] > 1 else 1.0))
+
+
+def block_length(many: Sequence[Sequence[float]]) -> int:
+    """Number of readings per block, chosen for the most autocorrelated of ``many`` series."""
+    return math.ceil(BLOCK_TIMES * max((correlation_time(values) for values in many), default=1.0))
+
+
+def block_means(values: Sequence[float], *, length: int) -> list[float]:
+    """Means of blocks of ``length`` successive readings. Surplus readings at the start are dropped.
+
+    >>> block_means([9.0, 1.0, 3.0, 5.0, 7.0], length=2)
+    [2.0, 6.0]
+    """
+    blocks = len(values) // length
+    tail: Any = values[len(values) - blocks * length :]
+    return [math.fsum(tail[i * length : (i + 1) * length]) / length for i in range(blocks)]
+
+
+@dataclass(frozen=True)
+class Shift:
+    """A level shift after reading number ``after``; the first reading has number 1."""
+
+    after: int
+    before: float
+    then: float
+    p_value: float
+
+    @property
+    def percent(self) -> float:
+        """The difference between the new and the old level in percent."""
+        return 100 * (self.then / self.before - 1) if self.before else math.nan
+
+
+def find_shifts(values: Sequence[float], *, alpha: float = 0.01) -> tuple[Shift, ...]:
+    """The level shifts in a chronological series of ``values``, with a false-alarm rate of about ``alpha``.
+
+    The false-alarm rate is up to ten times as high if the correlation time is a tenth of the length of the series.
+    """
+    series = np.asarray(values, dtype=float)
+    edges = [0, len(series)]
+    found: dict[int, float] = {}
+    waiting = [(0, len(series))]
+    while waiting and len(found) < MAX_SHIFTS:
+        start, end = waiting.pop()
+        where, p_value = _best_split(series[start:end])
+        if where and p_value < alpha:
+            found[start + where] = p_value
+            edges.append(start + where)
+            waiting += [(start, start + where), (start + where, end)]
+    edges = sorted(edges)
+    levels = [float(np.median(series[a:b])) if b > a else math.nan for a, b in itertools.pairwise(edges)]
+    shifts = [
+        Shift(after=edge, before=levels[i], then=levels[i + 1], p_value=found[edge])
+        for i, edge in enumerate(edges[1:-1])
+    ]
+    return tuple(s for s in shifts if abs(s.then - s.before) > MIN_CHANGE * abs(s.before))
+
+
+def _best_split(series: Floats) -> tuple[int, float]:
+    """The index at which the parts of the series before and after differ most, and the p value of the difference."""
+    from scipy.special import kolmogorov
+    from scipy.stats import rankdata
+
+    count = len(series)
+    if count < 2 * MIN_PART:
+        return 0, 1.0
+    ranks = rankdata(series) - (count + 1) / 2
+    sums = np.cumsum(ranks)[:-1]
+    inner = slice(MIN_PART - 1, count - MIN_PART)
+    at = int(np.argmax(np.abs(sums[inner]))) + MIN_PART
+    # The spread of each part about its own level: a shift is not part of the noise.
+    rest = np.concatenate([ranks[:at] - ranks[:at].mean(), ranks[at:] - ranks[at:].mean()])
+    spread = math.sqrt(float(rest @ rest) / (count - 2) * _cautious_correlation_time(ranks, rest))
+    if spread == 0:
+        return (at, 0.0) if sums[at - 1] else (0, 1.0)
+    return at, float(kolmogorov(abs(sums[at - 1]) / (spread * math.sqrt(count))))
+
+
+def _cautious_correlation_time(ranks: Floats, rest: Floats) -> float:
+    """An upper estimate of the correlation time.
+
+    The coefficient c of a first-order autoregressive process is estimated in two ways. The residuals from two levels
+    underestimate it if the series drifts. The differences between successive readings have the lag-1 autocorrelation
+    (c - 1) / 2. The larger estimate plus its standard error is used.
+    """
+    steps = np.diff(ranks)
+    power = float(steps @ steps)
+    by_steps = 1 + 2 * float(steps[1:] @ steps[:-1]) / power if power else 0.0
+    power = float(rest @ rest)
+    by_rest = float(rest[1:] @ rest[:-1]) / power if power else 0.0
+    coefficient = min(0.98, max(by_steps, by_rest, 0.0) + MARGIN / math.sqrt(len(ranks)))
+    return max(correlation_time(rest), (1 + coefficient) / (1 - coefficient))

@@ -15,13 +15,14 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from vmselect.comparison.comparison import format_percent, format_value
+from vmselect.comparison.groups import format_percent, format_value
 from vmselect.comparison.significance import summarize
 from vmselect.errors import ComparisonError
 from vmselect.report.chart_style import ACCENT, PLAIN, SERIES, altair, axis_unit, capitalize, draw, styled, themed
 
 if TYPE_CHECKING:
-    from vmselect.comparison import Comparison, Effects
+    from vmselect.comparison.effects import Effects
+    from vmselect.comparison.groups import Comparison
     from vmselect.comparison.runs import Run
 
 MAX_GROUPS = MAX_ROWS = 60

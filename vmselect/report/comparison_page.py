@@ -14,7 +14,9 @@ from pathlib import Path
 
 from vmselect import _files
 from vmselect._checks import list_items, show
-from vmselect.comparison import Comparison, Effects, Scores
+from vmselect.comparison.effects import Effects
+from vmselect.comparison.groups import Comparison
+from vmselect.comparison.requirements import Scores
 from vmselect.errors import ArgumentError
 from vmselect.report.chart_style import capitalize, check_target
 from vmselect.report.comparison_charts import Plot, comparison_plots, effects_plots

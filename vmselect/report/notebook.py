@@ -7,14 +7,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from vmselect.comparison.comparison import format_percent, format_value, group_rows, scenario_rows
+from vmselect.comparison.groups import format_percent, format_value, group_rows, scenario_rows
 from vmselect.comparison.significance import format_p
 from vmselect.ranking.text import remarks
 from vmselect.report.chart_style import deciding_rows
 from vmselect.units import format_chance, format_seconds, format_usd
 
 if TYPE_CHECKING:
-    from vmselect.comparison import Comparison, Effects, Scaling, Scores
+    from vmselect.comparison.effects import Effects
+    from vmselect.comparison.groups import Comparison
+    from vmselect.comparison.requirements import Scores
+    from vmselect.comparison.speedup import Scaling
     from vmselect.findings import Finding
     from vmselect.ranking import Ranking, Row
     from vmselect.scoring.score import Score

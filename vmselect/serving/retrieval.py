@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 
 from vmselect._checks import check_name, check_number, several
-from vmselect.comparison.comparison import to_frame
+from vmselect.comparison.groups import to_frame
 from vmselect.comparison.runs import name_levels, read_level, sort_key
 from vmselect.errors import ComparisonError
 from vmselect.intervals import Interval

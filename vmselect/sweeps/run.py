@@ -32,7 +32,7 @@ from vmselect.units import count_of, format_usd, printable_lines
 
 if TYPE_CHECKING:
     from vmselect.catalog import Catalog
-    from vmselect.comparison import Scaling
+    from vmselect.comparison.speedup import Scaling
 
 PLAN = "plan.yaml"
 
@@ -86,7 +86,7 @@ class SweepResult:
 
     def scaling(self, *, epochs: int, confidence: float = 0.9, model: str | None = None) -> Scaling:
         """Return the speed-up by number of nodes: :func:`vmselect.stats.scaling` of the profiles among the records."""
-        from vmselect.comparison import scaling
+        from vmselect.comparison.speedup import scaling
 
         trainings = [record for record in self.records if isinstance(record, Profile)]
         return scaling(trainings, epochs=epochs, confidence=confidence, model=model)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import vmselect as vs
-from vmselect.comparison.metrics import METRICS, Terms
+from vmselect.comparison.runs import METRICS, Terms
 from vmselect.estimation.statistics import locate
 from vmselect.records import Profile, Step, Steps
 from vmselect.records.step_times import step_seconds, typical_step_seconds

@@ -13,8 +13,8 @@ import pytest
 from scipy import stats
 
 import vmselect as vs
-from vmselect.comparison.level_shifts import find_shifts
-from vmselect.comparison.metrics import guess_better
+from vmselect.comparison.runs import guess_better
+from vmselect.comparison.significance import find_shifts
 from vmselect.errors import ArgumentError, ComparisonError
 from vmselect.records import InferenceRecord, Usage
 from vmselect.records.transfer import TransferRecord

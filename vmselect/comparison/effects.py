@@ -22,9 +22,8 @@ from vmselect._checks import check_choice, check_number
 from vmselect._defaults import MARKET
 from vmselect._hooks import hook
 from vmselect.catalog import Catalog
-from vmselect.comparison.comparison import Result
-from vmselect.comparison.metrics import Metric, Terms
-from vmselect.comparison.runs import Runs, collect_runs, sort_key
+from vmselect.comparison.groups import Result
+from vmselect.comparison.runs import Metric, Runs, Terms, collect_runs, sort_key
 from vmselect.comparison.significance import format_p, holm, summarize
 from vmselect.errors import ArgumentError, ComparisonError
 from vmselect.findings import Finding

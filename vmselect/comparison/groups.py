@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import os
 from abc import ABC, abstractmethod
@@ -11,26 +12,33 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
+import numpy as np
 import pandas as pd
 
 from vmselect._checks import check_choice, check_name, check_number, is_number, list_items, several
 from vmselect._defaults import MARKET
 from vmselect._hooks import hook
 from vmselect.catalog import Catalog
-from vmselect.comparison.level_shifts import MIN_BLOCKS, block_length, block_means, find_shifts
-from vmselect.comparison.metrics import Metric, Terms
-from vmselect.comparison.runs import Run, Runs, collect_runs, name_levels, sort_key, unwrap
-from vmselect.comparison.scenarios import find_incomplete, find_order, pairs_within, ratio_within, test_within
+from vmselect.comparison.runs import Levels, Metric, Run, Runs, Terms, collect_runs, name_levels, sort_key, unwrap
 from vmselect.comparison.significance import (
+    MIN_BLOCKS,
     MIN_FOR_INTERVAL,
+    Groups,
     GroupTest,
     Pair,
     Summary,
+    arrangements,
+    block_length,
+    block_means,
     compare_groups,
     compare_pairs,
+    find_shifts,
     format_p,
+    pairs_within,
     ratio_of_means,
+    ratio_within,
     summarize,
+    test_within,
 )
 from vmselect.errors import ArgumentError, ComparisonError
 from vmselect.findings import Finding
@@ -40,6 +48,11 @@ from vmselect.units import format_seconds, format_usd, list_all, list_some, prin
 UNITS = ("runs", "blocks")
 MAX_GROUPS = 200
 MAX_SHIFTS_SHOWN = 5
+MIN_RUNS_FOR_DRIFT = 8
+DRIFT_ALPHA = 0.01
+MAX_CHANCE_OF_ORDER = 0.2
+"""Runs one group after the other are reported if a random order has that form with a lower probability. Two groups of
+three runs are reported, two groups of two runs are not."""
 GROUP_COLUMNS = (
     "group", "count", "mean", "sd", "median", "quartile_1", "quartile_3", "minimum", "maximum",
     "ratio", "ratio_low", "ratio_high", "percent", "percent_low", "percent_high", "baseline",
@@ -412,6 +425,64 @@ def _find_few_runs(groups: Mapping[str, Sequence[Run]], unit: str) -> list[Findi
     if fewest <= MIN_FOR_INTERVAL:
         return [Finding("few-runs", f"The smallest group has only {fewest} runs.", remedy, "info")]
     return []
+
+
+def find_incomplete(groups: Groups, name: str) -> list[Finding]:
+    """A finding if some groups have no run in some scenarios; ``name`` describes the scenarios."""
+    scenarios = {run.scenario for runs in groups.values() for run in runs}
+    lacking = [group for group, runs in groups.items() if len({run.scenario for run in runs}) < len(scenarios)]
+    if not lacking:
+        return []
+    message = (
+        f"{list_some(lacking, 4)}: not every combination of {name} was measured, so only common combinations are "
+        "compared."
+    )
+    return [Finding("incomplete-scenarios", message, "Measure all groups in all combinations.", "info")]
+
+
+def find_order(groups: Groups, noun: str) -> list[Finding]:
+    """Findings about runs that were made one group after the other, and about a trend over time."""
+    dated = [(run.moment, name, run) for name, runs in groups.items() for run in runs if run.moment is not None]
+    dated.sort(key=lambda one: one[0])
+    if len({moment for moment, _, _ in dated}) < max(2, len(dated)):
+        return []  # some times are unknown or equal
+    names = [name for _, name, _ in dated]
+    sizes = [names.count(name) for name in dict.fromkeys(names)]
+    switches = sum(a != b for a, b in itertools.pairwise(names))
+    found = []
+    by_chance = math.factorial(len(sizes)) / arrangements(sizes)
+    if len(sizes) > 1 and switches == len(sizes) - 1 and by_chance < MAX_CHANCE_OF_ORDER:
+        message = (
+            "All runs of a group were made before those of the next group, so a change of the conditions over time "
+            "looks like a difference between the groups."
+        )
+        remedy = "Alternate the groups when you measure."
+        found.append(Finding("not-interleaved", message, remedy, "info"))
+    trend = _find_trend([run.value for *_, run in dated], [(name, run.scenario) for _, name, run in dated])
+    if trend is not None:
+        message = f"Within the groups, the {noun} changes by {trend:+.3g} % from the first run to the last."
+        remedy = "Find out what changed on the machines, or interleave the runs of the groups."
+        found.append(Finding("drift-over-time", message, remedy))
+    return found
+
+
+def _find_trend(values: Sequence[float], cells: Iterable[tuple[str, Levels]]) -> float | None:
+    """Trend in percent from the first to the last run, from values relative to the mean of their cell.
+
+    A cell is a group in a scenario. None if there is no significant trend.
+    """
+    from scipy.stats import kendalltau, theilslopes
+
+    keys = list(cells)
+    several = [n for n, key in enumerate(keys) if keys.count(key) > 1]
+    if len(several) < MIN_RUNS_FOR_DRIFT or min(values) <= 0:
+        return None
+    logs = np.log(np.array(values))
+    rest = [logs[n] - np.mean([logs[m] for m in several if keys[m] == keys[n]]) for n in several]
+    if np.ptp(rest) == 0 or kendalltau(several, rest).pvalue >= DRIFT_ALPHA:
+        return None
+    slope = float(theilslopes(rest, several).slope)
+    return 100 * math.expm1(slope * (len(values) - 1))
 
 
 # -- tables and text ---------------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import vmselect as vs
-from vmselect.comparison.comparison import scenario_rows
+from vmselect.comparison.groups import scenario_rows
 from vmselect.errors import ArgumentError
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "support"))
