@@ -15,7 +15,7 @@ import re
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -152,65 +152,81 @@ def refresh_prices(
     with the progress of each region. ``sources`` replaces the price APIs, for a mirror or a test.
     """
     report = maybe(check_callable, "progress", progress) or (lambda _: None)
-    providers = None if providers is None else several(check_name, "providers", providers)
+    names = None if providers is None else several(check_name, "providers", providers)
     regions = None if regions is None else several(check_name, "regions", regions)
     max_age_hours = check_number("max_age_hours", max_age_hours, least=0)
     max_seconds = check_seconds("max_seconds", max_seconds)
     via = check_choice("source", source, VIA)
-    opened = sources or {name: open_source(name, via) for name in providers or api_sources()}
-    wanted = list(dict.fromkeys(providers or opened))
-    for name in wanted:
+    opened = sources or {name: open_source(name, via) for name in names or api_sources()}
+    for name in names or ():
         if name not in opened:
             raise ArgumentError(f"Prices of provider {show(name)} cannot be fetched. Choose from: {', '.join(opened)}.")
-    tasks = _plan(wanted, regions, opened)
-    ended: list[Progress] = []
-    findings: list[Finding] = []
-    fresh: list[pd.DataFrame] = []
-    old: list[pd.DataFrame] = []
-    waiting: list[tuple[str, str]] = []
-
-    def end(part: Progress) -> None:
-        ended.append(part)
-        report(part)
-
-    for name in wanted:
+    tasks = _plan(names or list(opened), regions, opened)
+    outcome = _Outcome(report, via)
+    for name in names or opened:
         if reason := opened[name].missing():
-            if providers is not None:
+            if names is not None:
                 raise RefreshError(f"Prices of {name} cannot be fetched. {reason}")
-            findings.append(Finding("provider-excluded", f"Prices of {name} were not fetched.", reason, "info"))
-            end(Progress(name, "", "skipped", reason))
+            finding = Finding("provider-excluded", f"Prices of {name} were not fetched.", reason, "info")
+            outcome.end(Progress(name, "", "skipped", reason), [finding])
             tasks = [task for task in tasks if task[0] != name]
-    for name, region in tasks:
-        age = age_hours(name, region)
-        kept = read_part(name, region) if age is not None and age < max_age_hours else None
-        if kept is not None and _is_from(kept, via):
-            fresh.append(kept)
-            end(Progress(name, region, "reused", f"fetched {age:.1f} h ago", len(kept)))
-        else:
-            report(Progress(name, region, "waiting"))
-            waiting.append((name, region))
+    waiting = [task for task in tasks if not outcome.reuse(*task, max_age_hours)]
     for name, region, answer in _fetch_all(waiting, opened, report, max_seconds):
-        kept = read_part(name, region)
+        outcome.take(opened[name], region, answer)
+    if not outcome.fresh:
+        nothing = "There is no region to refresh. Give at least one provider and one region."
+        raise RefreshError(" ".join(map(str, outcome.findings)) or nothing)
+    frame = concat_frames([*outcome.fresh, *outcome.old])
+    return RefreshOutcome(frame, tuple(outcome.parts), tuple(outcome.findings))
+
+
+class _Outcome:
+    """What a running refresh has so far: fresh prices, earlier prices of failed parts, states and findings."""
+
+    def __init__(self, report: Callable[[Progress], None], via: str) -> None:
+        self.report, self.via = report, via
+        self.parts: list[Progress] = []
+        self.findings: list[Finding] = []
+        self.fresh: list[pd.DataFrame] = []
+        self.old: list[pd.DataFrame] = []
+
+    def end(self, part: Progress, findings: Iterable[Finding] = ()) -> None:
+        """Note the final state of a part."""
+        self.parts.append(part)
+        self.findings += findings
+        self.report(part)
+
+    def reuse(self, provider: str, region: str, max_age_hours: float) -> bool:
+        """Return whether stored prices of the same source are recent enough, and take them if so."""
+        age = age_hours(provider, region)
+        stored = read_part(provider, region) if age is not None and age < max_age_hours else None
+        if stored is None or not _is_from(stored, self.via):
+            self.report(Progress(provider, region, "waiting"))
+            return False
+        self.fresh.append(stored)
+        self.end(Progress(provider, region, "reused", f"fetched {age:.1f} h ago", len(stored)))
+        return True
+
+    def take(self, source: Source, region: str, answer: PriceTable | VmselectError) -> None:
+        """Store the fetched prices of a part, or keep its earlier prices if it failed."""
+        provider = source.provider
+        stored = read_part(provider, region)
         try:
             if isinstance(answer, VmselectError):
                 raise answer
             frame, excluded = answer
-            write_part(name, region, frame)
+            write_part(provider, region, frame)
         except VmselectError as failure:
-            old += [kept] if kept is not None else []
-            stays = _describe_what_stays(name, region, kept)
-            findings.append(Finding("not-refreshed", f"Prices of {name} {region} were not fetched: {failure}", stays))
-            end(Progress(name, region, "failed", str(failure)))
-        else:
-            fresh.append(frame)
-            before = kept if kept is not None and _is_from(kept, via) else None
-            findings += [*excluded, *_describe_losses(name, region, before, frame)]
-            findings += _describe_unpriced(opened[name], region, frame)
-            end(Progress(name, region, "fetched", "", len(frame)))
-    if not fresh:
-        nothing = "There is no region to refresh. Give at least one provider and one region."
-        raise RefreshError(" ".join(map(str, findings)) or nothing)
-    return RefreshOutcome(concat_frames([*fresh, *old]), tuple(ended), tuple(findings))
+            self.old += [stored] if stored is not None else []
+            stays = _describe_what_stays(provider, region, stored)
+            message = f"Prices of {provider} {region} were not fetched: {failure}"
+            self.end(Progress(provider, region, "failed", str(failure)), [Finding("not-refreshed", message, stays)])
+            return
+        self.fresh.append(frame)
+        before = stored if stored is not None and _is_from(stored, self.via) else None
+        losses = _describe_losses(provider, region, before, frame)
+        missing = _describe_unpriced(source, region, frame)
+        self.end(Progress(provider, region, "fetched", "", len(frame)), [*excluded, *losses, *missing])
 
 
 def _plan(
@@ -221,14 +237,15 @@ def _plan(
     for name in providers:
         terms = provider_terms(name)
         if regions is None and terms is not None:
-            mine = [terms.reference_region]
+            places = [terms.reference_region]
         elif regions is None or "all" in regions:
-            mine = _list_regions(sources[name])
+            places = _list_regions(sources[name])
             unclaimed.pop("all", None)
         else:
-            mine = [r for r in dict.fromkeys(regions) if re.fullmatch(sources[name].region_pattern, r)]
-        tasks += [(name, region) for region in mine]
-        for region in mine:
+            pattern = sources[name].region_pattern
+            places = [region for region in dict.fromkeys(regions) if re.fullmatch(pattern, region)]
+        tasks += [(name, region) for region in places]
+        for region in places:
             unclaimed.pop(region, None)
     if unclaimed:
         raise ArgumentError(
@@ -323,9 +340,9 @@ def _describe_unpriced(source: Source, region: str, now: pd.DataFrame) -> Iterat
     """Yield a finding about instance types that have an on-demand price in the snapshot, but no fetched price."""
     shipped = newest_prices()
     here = shipped[(shipped["provider"] == source.provider) & (shipped["region"] == region) & ~shipped["retired"]]
-    wanted = here[here["service"].isin(set(now["service"])) & (here["market"] == "on_demand")]
+    expected = here[here["service"].isin(set(now["service"])) & (here["market"] == "on_demand")]
     priced = now[now["market"] == "on_demand"]
-    missing = sorted(set(wanted["instance_type"].astype(str)) - set(priced["instance_type"].astype(str)))
+    missing = sorted(set(expected["instance_type"].astype(str)) - set(priced["instance_type"].astype(str)))
     if not missing:
         return
     explain = getattr(source, "explain_missing", lambda name, region: "not in the fetched prices")
@@ -333,8 +350,8 @@ def _describe_unpriced(source: Source, region: str, now: pd.DataFrame) -> Iterat
     for name in missing:
         reasons.setdefault(explain(name, region), []).append(name)
     listed = "; ".join(f"{list_some(names, 6)} ({why})" for why, names in reasons.items())
-    known = count_of(len(missing), "known instance type")
-    message = f"{source.provider} {region} has no on-demand price of {known}: {listed}."
+    types = count_of(len(missing), "known instance type")
+    message = f"{source.provider} {region} has no on-demand price of {types}: {listed}."
     yield Finding("types-without-price", message, "The older prices of these instance types stay in use.", "info")
 
 
@@ -383,17 +400,19 @@ def _select(part: pd.DataFrame) -> pd.DataFrame:
     if terms is None:
         return part.iloc[:0]
     shipped = newest_prices()
-    known = {*shipped["instance_type"].astype(str), *unpriced()["instance_type"].astype(str)}
-    wanted = part["instance_type"].astype(str).isin(known) | (part["gpu_count"] > 0)
+    listed = {*shipped["instance_type"].astype(str), *unpriced()["instance_type"].astype(str)}
+    # New types without an accelerator are left out: the clouds sell hundreds of them.
+    useful = part["instance_type"].astype(str).isin(listed) | (part["gpu_count"] > 0)
     here = (part["region"] == terms.reference_region) & part["market"].isin(SNAPSHOT_MARKETS)
-    return part[wanted & here].reset_index(drop=True)
+    return part[useful & here].reset_index(drop=True)
 
 
 def _with_shipped_facts(above: pd.DataFrame, shipped: pd.DataFrame) -> pd.DataFrame:
-    known = pd.MultiIndex.from_frame(shipped[["provider", "instance_type"]].astype(str))
-    ours = pd.MultiIndex.from_frame(above[["provider", "instance_type"]].astype(str)).isin(known)
+    # Shipped facts were checked by hand; those of an API may name another GPU.
+    types = pd.MultiIndex.from_frame(shipped[["provider", "instance_type"]].astype(str))
+    listed = pd.MultiIndex.from_frame(above[["provider", "instance_type"]].astype(str)).isin(types)
     above = above.copy()
-    above.loc[ours, ["vcpus", "memory_gib", "gpu_count"]] = np.nan
+    above.loc[listed, ["vcpus", "memory_gib", "gpu_count"]] = np.nan
     return inherit_facts(above, shipped)
 
 

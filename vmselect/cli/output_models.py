@@ -389,7 +389,7 @@ OUTPUTS: Mapping[str, Printed] = {
     "history-list": Printed(1, list[HistoryRow], ("history list",)),
     "next": Printed(1, list[NextProbeOutput], ("next",)),
     "prices": Printed(1, list[Price], ("prices show",)),
-    "prices-diff": Printed(1, list[PriceChange], ("prices diff",)),
+    "prices-check": Printed(1, list[PriceChange], ("prices check",)),
     "prices-refresh": Printed(1, list[_model(Progress)], ("prices refresh",)),
     "ranking": Printed(1, RankingOutput, ("rank", "select", "demo")),
     "schema": Printed(1, list[SchemaRow], ("schema",)),

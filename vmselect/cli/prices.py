@@ -1,4 +1,4 @@
-"""The commands ``vmselect prices show``, ``refresh``, ``diff`` and ``snapshot``."""
+"""The commands ``vmselect prices show``, ``check``, ``refresh`` and ``snapshot``."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from vmselect.catalog.refresh import Progress
     from vmselect.findings import Finding
 
-app = typer.Typer(help="Show, refresh and compare the prices of VM types.", no_args_is_help=True)
+app = typer.Typer(help="Show, check and refresh the prices of VM types.", no_args_is_help=True)
 
 SPARE = ("provider", "service", "region", "market", "date", "retired", "source", "note")
 ProviderOption = Annotated[
@@ -52,16 +52,16 @@ def show(
     """Show the prices of VM types, cheapest first: your refreshed prices, or else prices that ship with vmselect."""
     from vmselect.catalog import COLUMNS
 
-    found = find_prices(
+    matching = find_prices(
         open_catalog(catalog, date=date, own_prices=own_prices), instance_type or [], provider=provider, region=region,
         market=market, gpu=gpu, retired=retired or bool(date),
     )  # fmt: skip
-    rows = found.rows.head(top) if top else found.rows
-    title = f"{count_of(len(found.rows), 'price')} in USD per hour, {found.origin}"
+    rows = matching.rows.head(top) if top else matching.rows
+    title = f"{count_of(len(matching.rows), 'price')} in USD per hour, {matching.origin}"
     emit(frame_rows(rows), COLUMNS, format=format, title=title, spare=SPARE)
-    print_err(found.findings)
-    if len(rows) < len(found.rows):
-        left = len(found.rows) - len(rows)
+    print_err(matching.findings)
+    if len(rows) < len(matching.rows):
+        left = len(matching.rows) - len(rows)
         verb = "matches" if left == 1 else "match"
         print_err([f"{count_of(left, 'more price')} {verb}. Raise --top to show {'it' if left == 1 else 'them'}."])
     if not len(rows):
@@ -93,7 +93,8 @@ def find_prices(
     from vmselect.findings import Finding
 
     priced = {str(name) for name in prices.offers(market=None)["instance_type"].unique()}
-    unpriced = {name: what for name in instance_types if name not in priced and (what := describe_unpriced(name))}
+    descriptions = {name: describe_unpriced(name) for name in instance_types if name not in priced}
+    unpriced = {name: machine for name, machine in descriptions.items() if machine}
     if len(unpriced) < len(instance_types):  # offers() raises when none is priced
         instance_types = [name for name in instance_types if name not in unpriced]
     rows = prices.offers(
@@ -103,8 +104,36 @@ def find_prices(
     rows = rows.sort_values("usd_per_hour", kind="stable")
     age = describe_age(rows["date"].astype(str).unique())
     remedy = f"Run `vmselect prices refresh`, or add a price with {OWN_PRICE}."
-    unknown = [Finding("unpriced", f"No price of {name} ({what}) is known.", remedy) for name, what in unpriced.items()]
-    return Prices(rows, str(prices.origin), [*prices.findings, *([age] if age else []), *unknown])
+    without_price = [
+        Finding("unpriced", f"No price of {name} ({machine}) is known.", remedy) for name, machine in unpriced.items()
+    ]
+    return Prices(rows, str(prices.origin), [*prices.findings, *([age] if age else []), *without_price])
+
+
+@app.command()
+def check(
+    prices: Annotated[Path | None, typer.Argument(help="Price file.", show_default="your refreshed prices")] = None,
+    before: Annotated[
+        Path | None, typer.Option(help="Price file to compare with.", show_default="the shipped prices")
+    ] = None,
+    format: FormatOption = Format.table,  # noqa: A002
+) -> None:
+    """Check prices: list invalid rows, and prices that are new, gone, higher or lower than before.
+
+    Exit code 1 if a row is invalid or a price differs.
+    """
+    from vmselect.catalog import Catalog, compare_prices
+    from vmselect.catalog.catalog import CHANGE_COLUMNS
+
+    earlier = Catalog.load(before, skip_bad_rows=True) if before else Catalog.embedded()
+    current = Catalog.load(prices, skip_bad_rows=True) if prices else Catalog.refreshed(alone=True)
+    changes = compare_prices(earlier, current)
+    counts = ", ".join(f"{number} {change}" for change, number in changes["change"].value_counts().items())
+    title = f"{counts or 'no change'}: {current.origin} against {earlier.origin}"
+    emit(frame_rows(changes), CHANGE_COLUMNS, format=format, title=title)
+    print_err([*earlier.findings, *current.findings])
+    if len(changes) or current.findings:
+        raise typer.Exit(1)
 
 
 @app.command()
@@ -137,15 +166,15 @@ def refresh(
         def follow(part: Progress) -> None:
             key = (part.provider, part.region)
             task = tasks[key] if key in tasks else tasks.setdefault(key, bars.add_task("", total=None))
-            text = " ".join(t for t in (*key, part.state, part.detail) if t)
-            bars.update(task, description=text)
+            words = (*key, part.state, part.detail)
+            bars.update(task, description=" ".join(word for word in words if word))
             if part.state not in ("waiting", "fetching"):
                 bars.stop_task(task)
 
         outcome = refresh_prices(
             provider or None, regions=region or None, max_age_hours=max_age_hours, source=source, progress=follow
         )
-    rows = [vars(part) for part in sorted(outcome.parts, key=lambda p: (p.provider, p.region))]
+    rows = [vars(part) for part in sorted(outcome.parts, key=lambda part: (part.provider, part.region))]
     emit(rows, ("provider", "region", "state", "rows", "detail"), format=format, title=f"Prices in {cache_folder()}")
     print_err(outcome.findings)
     if any(part.state == "failed" for part in outcome.parts):
@@ -160,23 +189,3 @@ def snapshot(
     from vmselect.catalog.refresh import write_snapshot
 
     print_out(f"Wrote {write_snapshot(folder)}. Now run: pytest tests/unit/catalog/test_snapshots.py")
-
-
-@app.command()
-def diff(
-    old: Annotated[Path | None, typer.Argument(help="Older price file.", show_default="the shipped prices")] = None,
-    new: Annotated[Path | None, typer.Argument(help="Newer price file.", show_default="your refreshed prices")] = None,
-    format: FormatOption = Format.table,  # noqa: A002
-) -> None:
-    """List the prices that are new, removed, higher or lower in NEW than in OLD. Exit code 1 if there are any."""
-    from vmselect.catalog import Catalog, compare_prices
-    from vmselect.catalog.catalog import CHANGE_COLUMNS
-
-    before = Catalog.load(old) if old else Catalog.embedded()
-    after = Catalog.load(new) if new else Catalog.refreshed(alone=True)
-    changes = compare_prices(before, after)
-    counts = ", ".join(f"{n} {c}" for c, n in changes["change"].value_counts().items()) or "no change"
-    emit(frame_rows(changes), CHANGE_COLUMNS, format=format, title=f"{counts}: {after.origin} against {before.origin}")
-    print_err([*before.findings, *after.findings])
-    if len(changes):
-        raise typer.Exit(1)

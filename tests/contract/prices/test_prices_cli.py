@@ -81,16 +81,16 @@ def test_show_nothing_is_exit_1() -> None:
 
 def test_errors_are_left_to_the_top_level() -> None:
     assert isinstance(run("show", "g4dn.xlage").exception, CatalogError)
-    assert isinstance(run("diff").exception, CatalogError)
+    assert isinstance(run("check").exception, CatalogError)
 
 
-def test_refresh_then_diff(azure) -> None:
+def test_refresh_then_check(azure) -> None:
     refreshed = run("refresh", "--provider", "azure", "--format", "json")
     assert refreshed.exit_code == 0
     assert json.loads(refreshed.stdout) == [
         {"provider": "azure", "region": "eastus", "state": "fetched", "rows": 2, "detail": ""}
     ]
-    changed = run("diff", "--format", "csv")
+    changed = run("check", "--format", "csv")
     assert changed.exit_code == 1
     rows = {r["instance_type"]: r for r in csv.DictReader(io.StringIO(changed.stdout))}
     assert rows["Standard_NC4as_T4_v3"]["change"] == "higher"
@@ -109,8 +109,17 @@ def test_a_refresh_that_gives_nothing_is_an_error(azure) -> None:
     assert isinstance(run("refresh", "--provider", "azure").exception, RefreshError)
 
 
-def test_diff_of_two_files(tmp_path) -> None:
+def test_check_of_two_files(tmp_path) -> None:
     path = vs.Catalog.embedded("2021-02-28").save(tmp_path / "mine.csv")
-    same = run("diff", str(path), str(path))
+    same = run("check", str(path), "--before", str(path))
     assert same.exit_code == 0
     assert "no change" in same.stdout
+
+
+def test_check_lists_invalid_rows(tmp_path) -> None:
+    path = vs.Catalog.embedded("2021-02-28").save(tmp_path / "mine.csv")
+    damaged = tmp_path / "damaged.csv"
+    damaged.write_text(path.read_text() + "aws,ec2,x.large,us-east-1,on_demand,-1,2021-02-01,,,,,,no,me,\n")
+    checked = run("check", str(damaged), "--before", str(path))
+    assert checked.exit_code == 1
+    assert "usd_per_hour -1" in " ".join(checked.stderr.split())

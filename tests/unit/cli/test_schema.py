@@ -181,7 +181,7 @@ OUTPUT_OF = {
     "history-list": ["history list {}/machines"],
     "next": ["next {}/machines -e 5000 --machines g6.xlarge,g6e.xlarge", "next {}/machines -e 1 --machines g6.xlarge"],
     "prices": ["prices show --gpu T4", "prices show g4dn.xlarge --market all"],
-    "prices-diff": ["prices diff {}/old.csv {}/new.csv"],
+    "prices-check": ["prices check {}/new.csv --before {}/old.csv"],
     "ranking": [
         "rank {}/machines -e 5,50 --market all --interruptions-per-hour 0.1 --deadline-hours 1",
         "rank {}/machines -e 50 --budget-usd 0.0001", "rank {}/machines -e 50 --machines g6.xlarge,p3.2xlarge",
@@ -201,7 +201,7 @@ OUTPUT_OF = {
     ("name", "command"), [(name, command) for name, commands in OUTPUT_OF.items() for command in commands]
 )
 def test_output_is_valid(name: str, command: str, folder: Path) -> None:
-    if name == "prices-diff":
+    if name == "prices-check":
         (folder / "new.csv").write_text(
             (folder / "old.csv").read_text().replace(",0.9,", ",1.1,").replace("gone", "new")
         )

@@ -52,10 +52,12 @@ def open_source(provider: str, via: str = "api") -> Source:
         from vmselect.catalog.sources.skypilot import SkyPilotPrices
 
         return SkyPilotPrices(provider)
-    known = api_sources()
-    if provider not in known:
-        raise ArgumentError(f"Prices of provider {show(provider)} cannot be fetched. Choose from: {', '.join(known)}.")
-    return known[provider]()
+    sources = api_sources()
+    if provider not in sources:
+        raise ArgumentError(
+            f"Prices of provider {show(provider)} cannot be fetched. Choose from: {', '.join(sources)}."
+        )
+    return sources[provider]()
 
 
 def build_table(rows: Sequence[Row], provider: str, region: str) -> PriceTable:

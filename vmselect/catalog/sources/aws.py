@@ -46,12 +46,12 @@ class AwsPrices:
         """Return a text about boto3 or credentials if they are missing, else None."""
         try:
             botocore = _optional.require("botocore.exceptions", extra="aws", needed_by="AWS prices")
-            found = self._open_session().get_credentials() is not None
+            credentials = self._open_session().get_credentials()
         except MissingPackageError as missing:
             return str(missing)
         except botocore.BotoCoreError as fault:  # an unknown profile, or half a key
             return f"The AWS credentials cannot be used ({type(fault).__name__}). Check AWS_PROFILE and the keys."
-        return None if found else "There are no AWS credentials. Set AWS_PROFILE, or run `aws configure`."
+        return None if credentials else "There are no AWS credentials. Set AWS_PROFILE, or run `aws configure`."
 
     def fetch(self, region: str, *, progress: Callable[[str], None]) -> PriceTable:
         """Fetch all EC2 and SageMaker training prices of ``region``."""
@@ -90,10 +90,11 @@ class AwsPrices:
 
     def _hint(self, region: str) -> str:
         session = self._open_session()
-        known = {r for p in session.get_available_partitions() for r in session.get_available_regions("ec2", p)}
-        if region in known:
+        partitions = session.get_available_partitions()
+        regions = {name for partition in partitions for name in session.get_available_regions("ec2", partition)}
+        if region in regions:
             return "Check the network, the credentials and their permissions."
-        return describe_nearest(region, known)
+        return describe_nearest(region, regions)
 
     def _client(self, service: str, region: str) -> Any:
         config = _optional.require("botocore.config", extra="aws", needed_by="AWS prices").Config(
@@ -109,9 +110,9 @@ def parse_ec2_product(text: str, region: str) -> Iterator[tuple[str, str, Any]]:
     """Yield (instance type, market, USD per hour) of a product of the EC2 price list, if it is a Linux VM."""
     product = _load(text)
     attributes = product.get("product", {}).get("attributes", {})
-    wanted = {**_EC2_FILTERS, "regionCode": region}
+    filters = {**_EC2_FILTERS, "regionCode": region}
     # The filters are checked again, because the API has returned other rows.
-    if any(attributes.get(field) != value for field, value in wanted.items() if field in attributes):
+    if any(attributes.get(field) != value for field, value in filters.items() if field in attributes):
         return
     name = attributes.get("instanceType")
     if not name or attributes.get("capacitystatus") != "Used":
@@ -136,9 +137,9 @@ def parse_sagemaker_product(text: str, region: str) -> Iterator[tuple[str, str, 
         return
     match, part = None, str(attributes.get("component") or "")
     for field in ("instanceName", "instanceType"):
-        found = _SAGEMAKER_TYPE.fullmatch(str(attributes.get(field) or ""))
-        if found:
-            match, part = match or found, found[2] or part
+        typed = _SAGEMAKER_TYPE.fullmatch(str(attributes.get(field) or ""))
+        if typed:
+            match, part = match or typed, typed[2] or part
     training = part.lower().startswith("train") or "-Train:" in str(attributes.get("usagetype") or "")
     if match and training and "spot" not in part.lower():
         for price in _hourly(product.get("terms", {}).get("OnDemand", {}).values()):
@@ -191,8 +192,8 @@ def _spot_prices(ec2: Any) -> dict[str, Any]:
 
 
 def _products(pricing: Any, service: str, region: str, filters: dict[str, str]) -> Iterator[str]:
-    wanted = {"regionCode": region, **filters}
-    matches = [{"Type": "TERM_MATCH", "Field": f, "Value": v} for f, v in wanted.items()]
+    fields = {"regionCode": region, **filters}
+    matches = [{"Type": "TERM_MATCH", "Field": name, "Value": value} for name, value in fields.items()]
     return _pages(
         pricing.get_products, "PriceList",
         ServiceCode=service, Filters=matches, FormatVersion="aws_v1", MaxResults=100,

@@ -99,9 +99,9 @@ def parse_item(item: dict[str, Any], region: str) -> Row | None:
 
 
 def _facts(size: str) -> Row:
-    known = known_machines("azure").get(size)
-    if known is not None:
-        return known
+    facts = known_machines("azure").get(size)
+    if facts is not None:
+        return dict(facts)
     # The API does not describe sizes. A name contains the vCPUs, with a lower count after a dash.
     match = re.match(r"(?:Standard|Basic)_[A-Z]+(\d+)(?:-(\d+))?", size)
     return {"vcpus": float(match[2] or match[1])} if match else {}

@@ -168,19 +168,20 @@ def read_unit_price(sku: dict[str, Any]) -> float | None:
 
 def assemble(name: str, facts: Row, parts: Parts, *, spot: bool) -> float | str:
     """Return the price of the machine ``name`` in USD per hour, or the reason why it is unknown."""
-    family = max((f for f in _HOSTS if name == f or name.startswith(f + "-")), key=len, default=None)
+    family = max((host for host in _HOSTS if name == host or name.startswith(f"{host}-")), key=len, default=None)
     if family is None:
         return "the machine family is not supported"
     price, gpu = 0.0, None
     if facts.get("gpu_count"):
         gpu_pattern = _GPUS.get(family) or _GPUS.get(facts["gpu_model"])
         pattern = rf"\b(?:{gpu_pattern})\b" if gpu_pattern else None
-        found = [n for n, s in parts if pattern and s == spot and n.startswith("gpu:") and re.search(pattern, n)]
-        gpu = _only(parts, found, spot)
+        gpus = [part for part, is_spot in parts if is_spot == spot and part.startswith("gpu:")]
+        gpus = [part for part in gpus if pattern and re.search(pattern, part)]
+        gpu = _only(parts, gpus, spot)
         if isinstance(gpu, str):
             return f"{gpu} of the GPU {facts['gpu_model']} found"
         price += gpu * facts["gpu_count"]
-        if all(_SLICE in n for n in found):
+        if all(_SLICE in part for part in gpus):
             return round(float(price), 6)
     for unit, column in (("Core", "vcpus"), ("Ram", "memory_gib")):
         part = _only(parts, [f"{_HOSTS[family]} {unit}".lower()], spot)
@@ -191,7 +192,7 @@ def assemble(name: str, facts: Row, parts: Parts, *, spot: bool) -> float | str:
 
 
 def _only(parts: Parts, names: list[str], spot: bool) -> float | str:
-    prices = set().union(*(parts.get((n, spot), set()) for n in names))
+    prices = set().union(*(parts.get((name, spot), set()) for name in names))
     if len(prices) == 1:
         return prices.pop()
     return f"{len(prices)} prices" if prices else "no price"

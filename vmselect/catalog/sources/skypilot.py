@@ -49,9 +49,9 @@ class SkyPilotPrices:
         frame = self._read(progress)
         here = frame[frame["region"] == region]
         if not len(here):
-            known = frame["region"].cat.categories
+            regions = frame["region"].cat.categories
             raise RefreshError(
-                f"SkyPilot lists no {self.provider} price in {region!r}. {describe_nearest(region, known)}"
+                f"SkyPilot lists no {self.provider} price in {region!r}. {describe_nearest(region, regions)}"
             )
         texts = here.select_dtypes("category")
         here = here.assign(**{str(c): texts[c].cat.remove_unused_categories() for c in texts})
