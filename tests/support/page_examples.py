@@ -103,14 +103,6 @@ def own_prices(folder: Path) -> None:
     (folder / "prices.csv").write_text(block.text)
 
 
-def two_studies(folder: Path) -> None:
-    """The profiles and the study of ``batch_sizes``, and a second study in ``more.json``."""
-    import vmselect as vs
-
-    batch_sizes(folder)
-    vs.ConvergenceStudy.from_epochs({256: [18, 20]}, model="resnet").save(folder / "more.json")
-
-
 def groups(folder: Path) -> None:
     """Repeated measurements: of two machines, of scenarios, of combinations of factors, and of several nodes."""
     import vmselect as vs
@@ -195,7 +187,6 @@ def own_loop(_: Path) -> dict[str, Any]:
 
 PAGES: dict[str, Callable[[Path], dict[str, Any] | None]] = {
     "docs/agents/SKILL.md": before_and_after,
-    "docs/explanation/choosing.md": two_studies,
     "docs/how-to/compare-machines.md": groups,
     "docs/how-to/diagnosis.md": sampled,
     "docs/how-to/energy-and-co2.md": three_machines,
@@ -204,8 +195,7 @@ PAGES: dict[str, Callable[[Path], dict[str, Any] | None]] = {
     "docs/how-to/rank-with-limits-and-spot.md": three_machines,
     "docs/how-to/read-the-report.md": three_machines,
     "docs/how-to/serve-and-move-data.md": services,
-    "docs/how-to/sweep-own-machines.md": small_sweep,
-    "docs/how-to/sweep-rented-machines.md": three_machines,
+    "docs/how-to/sweeps.md": small_sweep,
     "docs/how-to/track-and-check-costs.md": three_machines,
     "docs/how-to/which-machines-to-probe.md": one_machine,
     "docs/reference/agents-and-programs.md": three_machines,
