@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 HOOKS: Mapping[str, str] = {
-    "find_causes": "vmselect.diagnosis:find_causes",
+    "profile_findings": "vmselect.diagnosis:check_profile",
     "ranking_chart": "vmselect.report:chart",
     "ranking_page": "vmselect.report:write_page",
     "ranking_html": "vmselect.report:to_html",

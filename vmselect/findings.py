@@ -26,10 +26,28 @@ class Finding:
     def __str__(self) -> str:
         return printable_lines(f"{self.message} {self.remedy}")
 
+    def shortened(self, most: int) -> dict[str, str]:
+        """Code, severity, and message and remedy of at most ``most`` characters, to be stored in a record."""
+        texts = {"message": self.message[:most], "remedy": self.remedy[:most]}
+        return {"code": self.code, **texts, "severity": self.severity}
+
 
 def warnings_first(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     """Return ``findings`` without duplicates, warnings before information, otherwise in the original order."""
     return tuple(sorted(dict.fromkeys(findings), key=lambda finding: finding.severity != "warning"))
+
+
+def group_by_code(findings: Iterable[Finding]) -> dict[str, list[Finding]]:
+    """``findings`` of each code, in the order of their first findings, to show similar findings once."""
+    groups: dict[str, list[Finding]] = {}
+    for finding in findings:
+        groups.setdefault(finding.code, []).append(finding)
+    return groups
+
+
+def last_of_each_code(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """The last finding of each code: findings about equal trainings differ only in their numbers."""
+    return tuple(group[-1] for group in group_by_code(findings).values())
 
 
 def table_html(rows: Iterable[Iterable[object]], head: Iterable[str] = ()) -> str:

@@ -192,7 +192,7 @@ def idle_of(profile: Any) -> float:
     """Seconds of waiting after every epoch that the estimate counts."""
     from vmselect.estimation import fit_runtime
 
-    return fit_runtime(profile).idle_seconds
+    return fit_runtime(profile).waits.mean_seconds
 
 
 def main() -> None:

@@ -294,7 +294,7 @@ def test_a_finding_of_the_best_candidate_is_shown_once(scripts: Scripts) -> None
         ("x", "a idles."),
     ]
     findings = [{"code": code, "message": message, "severity": "warning"} for code, message in messages]
-    payload = {"findings": findings, "ranking_findings": [0]}
+    payload = {"findings": findings, "ranking_findings": [0], "page": {"restated_findings": [1]}}
     found = scripts.call(
         "readFindings(payload, []).map((kind) => kind.messages.map((one) => one.number))", payload=payload
     )

@@ -110,7 +110,7 @@ def _wrap(text: str, width: int, *, indent: int) -> list[str]:
 
 def _unused_gpu(profile: Profile) -> list[Finding]:
     """Return a warning if the machine type has GPUs in the catalog, but neither probe nor framework found one."""
-    from vmselect.records.warnings import warn_of_unused_gpu
+    from vmselect.diagnosis.checks import warn_of_unused_gpu
 
     environment = profile.environment
     if environment.framework_gpus != 0 or environment.gpus or not profile.instance_type:
@@ -135,6 +135,8 @@ def _training_findings(profile: Profile) -> list[Finding]:
     from vmselect.estimation import fit_runtime
 
     try:
-        return [finding for finding in fit_runtime(profile).findings if finding.code in TRAINING_CODES]
+        model = fit_runtime(profile)
     except VmselectError:
         return []
+    found = (*model.findings, *model.find_waits())
+    return [finding for finding in found if finding.code in TRAINING_CODES]

@@ -46,11 +46,10 @@ def rank_example() -> Ranking:
     from vmselect.catalog import Catalog
     from vmselect.findings import Finding
     from vmselect.ranking import rank
-    from vmselect.ranking.result import EXAMPLE
     from vmselect.records import load_profiles
 
     example = Finding(
-        EXAMPLE,
+        "example",
         "This is an example: published times of ResNet-50 on CIFAR-10 (Malta, 2021, Table 4.2) at prices of February "
         "2021.",
         "To rank machines for your own training, start with: vmselect probe train.py",
@@ -58,4 +57,4 @@ def rank_example() -> Ranking:
     )
     catalog = Catalog.embedded(date=PRICE_DATE)
     ranking = rank(load_profiles(EXAMPLE_RECORDS), catalog=catalog, deadline_hours=DEADLINE_HOURS)
-    return ranking.with_findings([example])
+    return ranking.with_findings([example], example=True)

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from vmselect._checks import check_number, maybe
 from vmselect.catalog import Catalog
 from vmselect.comparison.runs import Terms
+from vmselect.diagnosis.disturbance import REMEDY
 from vmselect.errors import ArgumentError, CatalogError, ComparisonError
 from vmselect.estimation import RuntimeModel, fit_runtime
-from vmselect.estimation.disturbances import TOO_DISTURBED
 from vmselect.findings import Finding
 from vmselect.intervals import Interval
 from vmselect.records import Profile
@@ -67,6 +67,8 @@ class Changes:
 
     changes: tuple[Change, ...]
     findings: tuple[Finding, ...] = ()
+    too_uncertain: bool = False
+    """Whether a training has no change because its records are too disturbed. Its limits cannot be checked."""
 
     def __len__(self) -> int:
         return len(self.changes)
@@ -81,11 +83,6 @@ class Changes:
     def exceeds(self) -> bool:
         """Whether any change exceeds a limit."""
         return any(change.exceeds for change in self.changes)
-
-    @property
-    def too_uncertain(self) -> bool:
-        """Whether a training has no change because its records are too disturbed. Its limits cannot be checked."""
-        return any(finding.code == TOO_DISTURBED for finding in self.findings)
 
     def to_json(self, *, indent: int | None = None) -> str:
         """All changes and findings as JSON."""
@@ -153,13 +150,17 @@ def find_changes(
             "Probe the same model, machine type and batch size before and after the change."
         )
     changes = []
+    too_uncertain = False
     for key in both:
         models = fit_runtime(before[key]), fit_runtime(after[key])
-        findings += (disturbed := _find_disturbed(models))
-        if not disturbed:
+        disturbed = _find_disturbed(models)
+        findings += disturbed
+        if disturbed:
+            too_uncertain = True
+        else:
             changes.append(_compare(before[key], after[key], models, terms, limits))
         findings += _find_differences(before[key][0], after[key][0])
-    return Changes(tuple(changes), tuple(findings))
+    return Changes(tuple(changes), tuple(findings), too_uncertain)
 
 
 def format_change(ratio: Interval[float]) -> str:
@@ -203,14 +204,12 @@ def _find_disturbed(models: tuple[RuntimeModel, RuntimeModel]) -> list[Finding]:
     """A finding for each of the old and the new records that is too disturbed to compare, by the rule of a ranking."""
     return [
         Finding(
-            TOO_DISTURBED,
-            f"{model.title}: too uncertain to compare because of the {side} records: "
-            f"{found.message.removeprefix(f'{model.title}: ')}",
-            found.remedy,
+            "too-disturbed",
+            f"{model.title}: too uncertain to compare because of the {side} records: {model.disturbance}",
+            REMEDY,
         )
         for side, model in zip(("old", "new"), models, strict=True)
-        for found in model.findings
-        if found.code == TOO_DISTURBED
+        if model.disturbance.too_strong
     ]
 
 

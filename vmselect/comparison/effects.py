@@ -244,7 +244,7 @@ def effects(
     varied = [i for i, some in enumerate(levels) if len(some) > 1]
     fixed = [found.names[i] for i in range(len(levels)) if i not in varied]
     if not varied:
-        lost = [finding.message for finding in found.findings if finding.code == "missing-values"]
+        lost = map(str, found.missing)
         raise ComparisonError(
             " ".join([f"All runs have the same {', '.join(found.names)}. Measure runs with other levels.", *lost])
         )
@@ -253,7 +253,7 @@ def effects(
     rows = [tuple(kept[j].index(run.levels[i]) for j, i in enumerate(varied)) for run in found.runs]
     values = [math.log(run.value) if scale == "log" else run.value for run in found.runs]
     fit = fit_factorial(rows, values, names=names, levels=kept, confidence=confidence)
-    findings = [finding for finding in found.findings if finding.code not in ("mixed-settings", "confounded")]
+    findings = [*found.remarks, *found.missing]
     if fixed:
         message = f"All runs have the same {', '.join(fixed)}, so the effect of this factor is unknown."
         findings.append(Finding("not-varied", message, "Measure other levels to estimate the effect.", "info"))

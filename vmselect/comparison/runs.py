@@ -343,13 +343,24 @@ class Run:
 
 @dataclass(frozen=True)
 class Runs:
-    """All runs of a comparison, their metric, and findings about them."""
+    """All runs of a comparison, their metric, and findings about them.
+
+    ``missing`` are findings about runs without a value, ``settings`` about settings that differ besides ``names``, and
+    ``remarks`` about all else.
+    """
 
     names: tuple[str, ...]
     metric: Metric
     runs: tuple[Run, ...]
-    findings: tuple[Finding, ...] = ()
+    missing: tuple[Finding, ...] = ()
+    settings: tuple[Finding, ...] = ()
+    remarks: tuple[Finding, ...] = ()
     records: tuple[Record, ...] = ()
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """All findings about the runs."""
+        return (*self.remarks, *self.settings, *self.missing)
 
     def by_group(self) -> dict[str, list[Run]]:
         """The runs of each group, by the name of the group, sorted by level."""
@@ -502,11 +513,11 @@ def _from_records(
         _check_names(unique, names)
     levels = {r.id: (member[r.id],) if member else tuple(read_level(r, name) for name in names) for r in unique}
     known = find_metric(metric, unique, better=better)
-    findings = _check_comparable(unique, names, levels)
+    remarks, settings = _check_comparable(unique, names, levels)
     copies = len(records) - len({record.id for record in records})
     if copies:
         message = f"{copies} records are copies of other records. Each record counts once."
-        findings.insert(0, Finding("copies", message, "Pass each record once.", "info"))
+        remarks.insert(0, Finding("copies", message, "Pass each record once.", "info"))
     runs, missing = [], []
     for record in unique:
         title = str(getattr(record, "title", record.file_stem))
@@ -518,8 +529,8 @@ def _from_records(
                 missing.append(levels[record.id])
             else:
                 runs.append(Run(levels[record.id], value, series, title, date, moment))
-    findings += _find_missing(missing, known)
-    return Runs(names, known, tuple(runs), tuple(findings), tuple(unique))
+    without = tuple(_find_missing(missing, known))
+    return Runs(names, known, tuple(runs), without, tuple(settings), tuple(remarks), tuple(unique))
 
 
 def _check_names(records: Sequence[Record], names: Sequence[str]) -> None:
@@ -532,8 +543,13 @@ def _check_names(records: Sequence[Record], names: Sequence[str]) -> None:
             raise ComparisonError(f"The {name} is unknown in all records. Group by another factor.")
 
 
-def _check_comparable(records: Sequence[Record], names: Sequence[str], levels: Mapping[str, Levels]) -> list[Finding]:
-    """Raise an error if records of one group are of different models or data; return findings on other differences."""
+def _check_comparable(
+    records: Sequence[Record], names: Sequence[str], levels: Mapping[str, Levels]
+) -> tuple[list[Finding], list[Finding]]:
+    """Raise an error if records of one group are of different models or data.
+
+    Return findings about software and about other settings that differ.
+    """
     kinds = {record.kind for record in records}
     if len(kinds) > 1 and "kind" not in names:
         raise ComparisonError(f"The records are of different kinds ({', '.join(sorted(kinds))}). Pass only one kind.")
@@ -544,9 +560,9 @@ def _check_comparable(records: Sequence[Record], names: Sequence[str], levels: M
     # A custom factor, or the model, may change what is trained; a machine may not.
     together = [profiles] if set(names) <= TASK_KEYS | NOT_FACTORS else list(parts.values())
     findings: list[Finding] = []
-    for some in together:
-        findings += check_comparable(some, ignore=names, error=ComparisonError) if some else ()
-    return [*dict.fromkeys(findings), *_find_other_settings(parts, names)]
+    for group in filter(None, together):
+        findings += check_comparable(group, ignore=names, error=ComparisonError)
+    return list(dict.fromkeys(findings)), _find_other_settings(parts, names)
 
 
 def _find_other_settings(parts: Mapping[Levels, Sequence[Profile]], names: Sequence[str]) -> list[Finding]:

@@ -1,5 +1,7 @@
 """Diagnosis of what limits the speed of a recorded training. Quantities that were not measured are not diagnosed."""
 
-from vmselect.diagnosis.causes import Diagnosis, diagnose, find_causes
+from vmselect.diagnosis.causes import Cause, Diagnosis, diagnose, find_causes
+from vmselect.diagnosis.checks import Examination, check_profile
+from vmselect.diagnosis.disturbance import Disturbance
 
-__all__ = ["Diagnosis", "diagnose", "find_causes"]
+__all__ = ["Cause", "Diagnosis", "Disturbance", "Examination", "check_profile", "diagnose", "find_causes"]

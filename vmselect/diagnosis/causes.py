@@ -1,4 +1,9 @@
-"""The checks of a diagnosis, one function for each cause of a slow training.
+"""What limits the speed of a training: first the numbers (a :class:`Cause`), then their sentences (a diagnosis).
+
+Each ``_find_*`` function computes numbers from a profile, and the ``_describe_*`` function below
+it makes a sentence from them. Code decides by ``cause.kind`` and ``cause.evidence``; diagnoses are
+only for people. To add a cause, add its kind, both functions, and a line in ``FINDERS`` and
+``DESCRIPTIONS``.
 
 The thresholds for GPUs were chosen by judgment, not derived from measurements. Only GPUs that the framework uses are
 checked.
@@ -8,10 +13,11 @@ from __future__ import annotations
 
 import re
 import statistics
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import chain, combinations
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from vmselect._checks import check_share, maybe, show
 from vmselect.errors import ArgumentError
@@ -77,6 +83,26 @@ AGREEMENT = 0.7
 epoch times is at least ``AGREEMENT``."""
 
 
+Kind = Literal[
+    "throttled-by-heat", "throttled-by-power", "throttled-by-hardware", "swapping", "memory-full",
+    "container-memory-full", "steal", "other-programs", "slowing-down", "cpu-quota", "cpu-affinity", "input-bound",
+    "cpu-saturated", "underfed-gpu", "gpu-memory-full", "gpu-memory-empty", "disk-busy", "slow-boundaries",
+    "compute-bound",
+]  # fmt: skip
+"""The kinds of causes."""
+
+Evidence = Mapping[str, float]
+"""Names of quantities, including their units, and their values."""
+
+
+@dataclass(frozen=True)
+class Cause:
+    """Something that limits the speed of a training, with the quantities that show it."""
+
+    kind: Kind
+    evidence: Evidence
+
+
 @dataclass(frozen=True)
 class Diagnosis(Finding):
     """A finding about what limits the speed of a training.
@@ -85,11 +111,11 @@ class Diagnosis(Finding):
     ``bound`` is a phrase with the largest possible speed-up, empty if unknown. Rankings show it beside the machine.
     """
 
-    evidence: Mapping[str, float] = field(default_factory=dict, hash=False, compare=False)
+    evidence: Evidence = field(default_factory=dict, hash=False, compare=False)
     bound: str = ""
 
 
-Causes = Iterator[Diagnosis]
+Causes = Iterator[Cause]
 
 
 def diagnose(profile: Profile, *, cpu_threshold: float | None = None) -> tuple[Diagnosis, ...]:
@@ -102,80 +128,59 @@ def diagnose(profile: Profile, *, cpu_threshold: float | None = None) -> tuple[D
     >>> import vmselect as vs
     >>> profile = vs.Profile.from_times(instance_type="g4dn.xlarge", first_epoch_seconds=40,
     ...     later_epoch_seconds=[30, 33, 36, 40])
-    >>> [found.code for found in diagnose(profile)]
+    >>> [diagnosis.code for diagnosis in diagnose(profile)]
     ['slowing-down']
     """
     if not isinstance(profile, Profile):
         raise ArgumentError(
             f"profile must be a vmselect.Profile, not {show(profile)}. Load profiles with vmselect.load_profiles."
         )
-    threshold = maybe(check_share, "cpu_threshold", cpu_threshold)
-    found = chain(
-        _find_gpu_throttling(profile),
-        _find_swapping(profile),
-        _find_full_memory(profile),
-        _find_noisy_neighbors(profile),
-        _find_growth(profile),
-        _find_cpu_limit(profile),
-        _find_input_bound(profile),
-        _find_cpu_saturation(profile, threshold),
-        _find_underfed_gpu(profile),
-        _find_gpu_memory(profile),
-        _find_busy_disk(profile),
-        _find_pauses(profile),
-        _find_compute_bound(profile),
-    )
-    return tuple(sorted(found, key=lambda cause: cause.severity != "warning"))
+    causes = find_causes(profile, cpu_threshold=maybe(check_share, "cpu_threshold", cpu_threshold))
+    return describe_causes(profile, causes)
 
 
-def find_causes(profile: Profile) -> tuple[Diagnosis, ...]:
-    """All diagnoses of a profile except ``compute-bound``, the desired state, which is not a problem to report."""
-    return tuple(cause for cause in diagnose(profile) if cause.code != "compute-bound")
+def find_causes(profile: Profile, *, cpu_threshold: float | None = None) -> tuple[Cause, ...]:
+    """All causes that the profile shows, including ``compute-bound``, the desired state."""
+    saturation = partial(_find_cpu_saturation, threshold=cpu_threshold)
+    finders = (saturation if find is _find_cpu_saturation else find for find in FINDERS)
+    return tuple(cause for find in finders for cause in find(profile))
 
 
-def find_host_limits(profile: Profile) -> tuple[Diagnosis, ...]:
-    """The diagnoses that the CPU or the input limits the steps: ``input-bound`` and ``cpu-saturated``."""
-    return (*_find_input_bound(profile), *_find_cpu_saturation(profile, None))
+def describe_causes(profile: Profile, causes: Iterable[Cause]) -> tuple[Diagnosis, ...]:
+    """The diagnoses of ``causes``, which were found in ``profile``; warnings first."""
+    diagnoses = (DESCRIPTIONS[cause.kind](profile, cause) for cause in causes)
+    return tuple(sorted(diagnoses, key=lambda diagnosis: diagnosis.severity != "warning"))
+
+
+def find_host_limit(profile: Profile) -> Cause | None:
+    """The cause that limits the steps if it is the input or the CPU instead of the GPU; None if it is not."""
+    return next(chain(_find_input_bound(profile), _find_cpu_saturation(profile)), None)
 
 
 def _find_input_bound(profile: Profile) -> Causes:
     share = _input_share(profile)
     if share is None or share < INPUT_BOUND:
         return
-    gain, input_gain = 1 / share, 1 / max(1e-3, 1 - share)
-    cpu = _cpu_use(profile)
+    evidence = {"input_wait_share": share, "input_gain_at_most": 1 / max(1e-3, 1 - share)}
     # A CPU that computes the steps may also prepare the data: then a faster CPU shortens the wait as well.
-    bound = ""
     if profile.environment.framework_gpus or _processors_idle(profile):
-        bound = f"a faster {_device(profile)} gains at most {_format_gain(gain)} here"
+        evidence["device_gain_at_most"] = 1 / share
+    cpu = _cpu_use(profile)
+    yield Cause("input-bound", evidence if cpu is None else evidence | cpu.evidence)
+
+
+def _describe_input_bound(profile: Profile, cause: Cause) -> Diagnosis:
+    share, input_gain = cause.evidence["input_wait_share"], cause.evidence["input_gain_at_most"]
+    gain = cause.evidence.get("device_gain_at_most")
+    bound = "" if gain is None else f"a faster {_device(profile)} gains at most {_format_gain(gain)} here"
     gains = f"{bound}, faster input up to" if bound else "faster input gains up to"
-    yield Diagnosis(
+    return Diagnosis(
         "input-bound",
         f"The steps wait for data {share:.0%} of the time: {gains} {_format_gain(input_gain)}.",
         _input_remedy(profile),
         "info",
-        {"input_wait_share": share, "input_gain_at_most": input_gain}
-        | ({"device_gain_at_most": gain} if bound else {})
-        | ({} if cpu is None else cpu.evidence),
+        cause.evidence,
         bound,
-    )
-
-
-def _find_compute_bound(profile: Profile) -> Causes:
-    share, busy = _input_share(profile), _gpu_share(profile)
-    cores, used = _count_cores(profile), _steady_mean(profile, "process_cores")
-    if not profile.environment.framework_gpus and cores and used is not None:
-        busy = min(1.0, used / cores)
-    if share is None or share >= NEGLIGIBLE_WAIT or busy is None or busy < DEVICE_BUSY:
-        return
-    device, gain = _device(profile), 1 / (1 - share)
-    yield Diagnosis(
-        "compute-bound",
-        f"The steps wait for data {share:.0%} of the time and the {device} is {busy:.0%} busy: faster input "
-        f"gains at most {_format_gain(gain)} here.",
-        f"Nothing needs to be changed. To train faster, use a faster {device}, or several machines or GPUs.",
-        "info",
-        {"input_wait_share": share, "device_busy_share": busy, "input_gain_at_most": gain},
     )
 
 
@@ -208,19 +213,48 @@ def _format_gain(factor: float) -> str:
     return f"{factor:.1f}x" if factor < 9.95 else f"{factor:.0f}x"
 
 
+def _find_compute_bound(profile: Profile) -> Causes:
+    share, busy = _input_share(profile), _gpu_share(profile)
+    cores, used = _count_cores(profile), _steady_mean(profile, "process_cores")
+    if not profile.environment.framework_gpus and cores and used is not None:
+        busy = min(1.0, used / cores)
+    if share is None or share >= NEGLIGIBLE_WAIT or busy is None or busy < DEVICE_BUSY:
+        return
+    evidence = {"input_wait_share": share, "device_busy_share": busy, "input_gain_at_most": 1 / (1 - share)}
+    yield Cause("compute-bound", evidence)
+
+
+def _describe_compute_bound(profile: Profile, cause: Cause) -> Diagnosis:
+    share, busy, gain = cause.evidence.values()
+    device = _device(profile)
+    return Diagnosis(
+        "compute-bound",
+        f"The steps wait for data {share:.0%} of the time and the {device} is {busy:.0%} busy: faster input "
+        f"gains at most {_format_gain(gain)} here.",
+        f"Nothing needs to be changed. To train faster, use a faster {device}, or several machines or GPUs.",
+        "info",
+        cause.evidence,
+    )
+
+
 def _find_underfed_gpu(profile: Profile) -> Causes:
     busy, share = _gpu_share(profile), _input_share(profile)
     if busy is None or busy >= GPU_IDLE or share is None or share >= NEGLIGIBLE_WAIT:
         return
-    count = len(_used_gpus(profile))
-    who = "The GPU is" if count == 1 else f"The {count} GPUs are"
-    batch = "" if profile.batch_size is None else f" with {profile.batch_size / count:g} examples per GPU and step"
-    yield Diagnosis(
+    evidence = {"gpu_busy_share": busy, "gpus": float(len(_used_gpus(profile))), "input_wait_share": share}
+    yield Cause("underfed-gpu", evidence)
+
+
+def _describe_underfed_gpu(profile: Profile, cause: Cause) -> Diagnosis:
+    busy, gpus, share = cause.evidence.values()
+    subject = "The GPU is" if gpus == 1 else f"The {gpus:g} GPUs are"
+    batch = "" if profile.batch_size is None else f" with {profile.batch_size / gpus:g} examples per GPU and step"
+    return Diagnosis(
         "underfed-gpu",
-        f"{who} {busy:.0%} busy{batch}, although steps wait for data only {share:.0%} of the time.",
+        f"{subject} {busy:.0%} busy{batch}, although steps wait for data only {share:.0%} of the time.",
         "Use a larger batch size, several steps per execution or compiled steps, or rent a smaller GPU.",
         "info",
-        {"gpu_busy_share": busy, "gpus": float(count), "input_wait_share": share},
+        cause.evidence,
     )
 
 
@@ -229,42 +263,62 @@ def _find_gpu_memory(profile: Profile) -> Causes:
     peak = profile.environment.peak_gpu_memory_bytes
     if not profile.environment.framework_gpus or not whole or not peak:
         return
-    share = peak / whole
-    used = f"The training uses {format_bytes(peak)} of the GPU's {format_bytes(whole)} at its peak ({share:.0%})"
     evidence = {"peak_gpu_memory_bytes": float(peak), "gpu_memory_bytes": float(whole)}
-    if share >= GPU_MEMORY_FULL:
-        remedy = "To make room for a larger batch, use mixed precision or a GPU with more memory."
-        yield Diagnosis("gpu-memory-full", f"{used}.", remedy, "info", evidence)
-    elif share <= GPU_MEMORY_EMPTY:
+    if peak / whole >= GPU_MEMORY_FULL:
+        yield Cause("gpu-memory-full", evidence)
+    elif peak / whole <= GPU_MEMORY_EMPTY:
         batch = _largest_batch(profile, whole)
-        fits = f": a batch size of about {batch:,} fits" if batch else ""
-        evidence |= {"batch_size_that_fits": float(batch)} if batch else {}
-        remedy = "Try a larger batch size, or rent a GPU with less memory."
-        yield Diagnosis("gpu-memory-empty", f"{used}{fits}.", remedy, "info", evidence)
+        yield Cause("gpu-memory-empty", evidence | ({"batch_size_that_fits": float(batch)} if batch else {}))
+
+
+def _describe_gpu_memory(profile: Profile, cause: Cause) -> Diagnosis:
+    peak, whole = (cause.evidence[name] for name in ("peak_gpu_memory_bytes", "gpu_memory_bytes"))
+    batch = cause.evidence.get("batch_size_that_fits")
+    fits = f": a batch size of about {batch:,.0f} fits" if batch else ""
+    of_all = f"{format_bytes(int(peak))} of the GPU's {format_bytes(int(whole))} at its peak ({peak / whole:.0%})"
+    remedy = "Try a larger batch size, or rent a GPU with less memory."
+    if cause.kind == "gpu-memory-full":
+        remedy = "To make room for a larger batch, use mixed precision or a GPU with more memory."
+    return Diagnosis(cause.kind, f"The training uses {of_all}{fits}.", remedy, "info", cause.evidence)
 
 
 def _find_gpu_throttling(profile: Profile) -> Causes:
+    kinds: Mapping[str, Kind] = {
+        "heat": "throttled-by-heat", "power": "throttled-by-power", "hardware": "throttled-by-hardware",
+    }  # fmt: skip
+    for reason, kind in kinds.items():
+        names = [f"gpu{gpu}_throttled_by_{reason}_share" for gpu in _used_gpus(profile)]
+        shares = {name: _steady_mean(profile, name) for name in names}
+        slowed = {name: share for name, share in shares.items() if share is not None and share >= GPU_THROTTLED}
+        if slowed:
+            yield Cause(kind, slowed)
+
+
+def _describe_gpu_throttling(profile: Profile, cause: Cause) -> Diagnosis:
     cooling, power = "Improve the cooling, or use another machine", "Raise the GPU's power limit if permitted"
-    for cause, why, remedy in (
-        ("heat", "because of heat", f"{cooling}: step times vary with the temperature."),
-        ("power", "by its power limit", f"{power}: otherwise the measured step times are typical of this machine."),
-        ("hardware", "by its hardware, because of heat or power,", f"{cooling} with a better power supply."),
-    ):
-        shares = {gpu: _steady_mean(profile, f"gpu{gpu}_throttled_by_{cause}_share") for gpu in _used_gpus(profile)}
-        slowed = {gpu: share for gpu, share in shares.items() if share is not None and share >= GPU_THROTTLED}
-        if not slowed:
-            continue
-        worst = max(slowed, key=lambda gpu: slowed[gpu])
-        celsius = _steady_mean(profile, f"gpu{worst}_temperature_celsius")
-        at = f" at a mean of {celsius:.0f} degrees Celsius" if cause != "power" and celsius is not None else ""
-        several = f"; {len(slowed)} GPUs were slowed down in all" if len(slowed) > 1 else ""
-        yield Diagnosis(
-            "throttled",
-            f"GPU {worst} was slowed down {why} in {slowed[worst]:.0%} of the samples{at}{several}.",
-            remedy,
-            "warning",
-            {f"gpu{gpu}_throttled_by_{cause}_share": share for gpu, share in slowed.items()},
-        )
+    why, remedy = {
+        "throttled-by-heat": ("because of heat", f"{cooling}: step times vary with the temperature."),
+        "throttled-by-power": (
+            "by its power limit", f"{power}: otherwise the measured step times are typical of this machine.",
+        ),
+        "throttled-by-hardware": (
+            "by its hardware, because of heat or power,", f"{cooling} with a better power supply.",
+        ),
+    }[cause.kind]  # fmt: skip
+    worst = max(cause.evidence, key=lambda name: cause.evidence[name])
+    gpu = worst.removeprefix("gpu").partition("_")[0]
+    celsius = _steady_mean(profile, f"gpu{gpu}_temperature_celsius")
+    hot = cause.kind != "throttled-by-power" and celsius is not None
+    at = f" at a mean of {celsius:.0f} degrees Celsius" if hot else ""
+    count = len(cause.evidence)
+    several = f"; {count} GPUs were slowed down in all" if count > 1 else ""
+    return Diagnosis(
+        "throttled",
+        f"GPU {gpu} was slowed down {why} in {cause.evidence[worst]:.0%} of the samples{at}{several}.",
+        remedy,
+        "warning",
+        cause.evidence,
+    )
 
 
 def _used_gpus(profile: Profile) -> list[int]:
@@ -272,8 +326,8 @@ def _used_gpus(profile: Profile) -> list[int]:
     count = profile.environment.framework_gpus
     if not count or profile.usage is None:
         return []
-    found = filter(None, (re.fullmatch(r"gpu(\d+)_busy_share", name) for name in profile.usage.quantities()))
-    busy = {int(name[1]): share for name in found if (share := _steady_mean(profile, name[0])) is not None}
+    names = filter(None, (re.fullmatch(r"gpu(\d+)_busy_share", name) for name in profile.usage.quantities()))
+    busy = {int(name[1]): share for name in names if (share := _steady_mean(profile, name[0])) is not None}
     return sorted(sorted(busy, key=lambda gpu: -busy[gpu])[:count])
 
 
@@ -292,15 +346,22 @@ def _largest_batch(profile: Profile, whole: int) -> int | None:
     return batch - batch % int(10.0 ** max(0, len(str(batch)) - 2))
 
 
-def _find_cpu_saturation(profile: Profile, threshold: float | None) -> Causes:
+def _find_cpu_saturation(profile: Profile, threshold: float | None = None) -> Causes:
     cpu = _cpu_use(profile)
     if cpu is None or cpu.share <= (CPU_SATURATED if threshold is None else threshold):
         return
     waits = (_input_share(profile) or 0.0) >= INPUT_BOUND
+    # A CPU that computes the steps itself should be busy, unless the user asks with an own threshold.
     if threshold is None and not profile.environment.framework_gpus and not waits:
         return
+    yield Cause("cpu-saturated", cpu.evidence)
+
+
+def _describe_cpu_saturation(profile: Profile, cause: Cause) -> Diagnosis:
+    cpu = _cpu_use(profile)
+    assert cpu is not None
     remedy = f"{cpu.more.capitalize()}, store preprocessed data, or end other programs."
-    yield Diagnosis("cpu-saturated", f"{cpu.text} during steady steps.", remedy, "info", cpu.evidence)
+    return Diagnosis("cpu-saturated", f"{cpu.text} during steady steps.", remedy, "info", cause.evidence)
 
 
 def _find_cpu_limit(profile: Profile) -> Causes:
@@ -309,50 +370,70 @@ def _find_cpu_limit(profile: Profile) -> Causes:
     limit = profile.usage.limits.container_cores if profile.usage else None
     all_cores = profile.environment.cpu_cores
     if throttled is not None and limit is not None and throttled >= CPU_THROTTLED:
-        yield Diagnosis(
-            "cpu-limited",
-            f"The container may use {limit:g} CPU cores and was throttled in {throttled:.0%} of the scheduler periods.",
-            "Give the container more CPU cores, or measure without the container's CPU limit.",
-            "warning",
-            {"container_cores": limit, "container_throttled_share": throttled},
-        )
+        yield Cause("cpu-quota", {"container_cores": limit, "container_throttled_share": throttled})
     elif cores and used is not None and all_cores and cores < all_cores and used >= QUOTA_USED * cores:
-        yield Diagnosis(
-            "cpu-limited",
-            f"The training was limited to {cores:g} of {all_cores} CPU cores and kept them {used / cores:.0%} busy.",
-            "Allow all cores (taskset, batch system, container). Otherwise, the time is that of a machine with "
-            f"{cores:g} cores, so use the price of such a machine.",
-            "info",
-            {"usable_cores": float(cores), "cpu_cores": float(all_cores), "process_cores": used},
-        )
+        evidence = {"usable_cores": float(cores), "cpu_cores": float(all_cores), "process_cores": used}
+        yield Cause("cpu-affinity", evidence)
 
 
-def _find_noisy_neighbors(profile: Profile) -> Causes:
+def _describe_cpu_quota(profile: Profile, cause: Cause) -> Diagnosis:
+    limit, throttled = cause.evidence.values()
+    return Diagnosis(
+        "cpu-limited",
+        f"The container may use {limit:g} CPU cores and was throttled in {throttled:.0%} of the scheduler periods.",
+        "Give the container more CPU cores, or measure without the container's CPU limit.",
+        "warning",
+        cause.evidence,
+    )
+
+
+def _describe_cpu_affinity(profile: Profile, cause: Cause) -> Diagnosis:
+    cores, all_cores, used = cause.evidence.values()
+    return Diagnosis(
+        "cpu-limited",
+        f"The training was limited to {cores:g} of {all_cores:g} CPU cores and kept them {used / cores:.0%} busy.",
+        "Allow all cores (taskset, batch system, container). Otherwise, the time is that of a machine with "
+        f"{cores:g} cores, so use the price of such a machine.",
+        "info",
+        cause.evidence,
+    )
+
+
+def _find_neighbors(profile: Profile) -> Causes:
     steal = _steady_mean(profile, "steal_share")
     if steal is not None and steal >= STEAL:
-        yield Diagnosis(
-            "noisy-neighbour",
-            f"The host gave {steal:.0%} of the CPU time to other virtual machines (steal time).",
-            "Probe again at another time or on another machine of this type, or use a dedicated host.",
-            "warning",
-            {"steal_share": steal},
-        )
+        yield Cause("steal", {"steal_share": steal})
     cores, others = _usable_cores(profile), _steady_mean(profile, "other_cores")
     busy = _steady_mean(profile, "usable_cpu_share")
     # Other workers of the same training are not neighbors.
     if not cores or others is None or busy is None or profile.environment.workers > 1:
         return
     if busy >= CPU_CONTENDED and others >= OTHER_PROGRAMS * cores:
+        evidence = {"other_cores": others, "usable_cores": float(cores), "usable_cpu_share": busy}
         pressure = _steady_mean(profile, "cpu_pressure_share")
-        yield Diagnosis(
-            "noisy-neighbour",
-            f"Other programs took {others / cores:.0%} of the {cores} CPU core{'s' * (cores != 1)} that the "
-            f"training may use, at a total utilization of {busy:.0%}.",
-            "End the other programs, then probe again.",
-            "warning",
-            {"other_cores": others, "usable_cores": float(cores), "usable_cpu_share": busy}
-            | ({} if pressure is None else {"cpu_pressure_share": pressure}),
-        )
+        yield Cause("other-programs", evidence | ({} if pressure is None else {"cpu_pressure_share": pressure}))
+
+
+def _describe_steal(profile: Profile, cause: Cause) -> Diagnosis:
+    return Diagnosis(
+        "noisy-neighbour",
+        f"The host gave {cause.evidence['steal_share']:.0%} of the CPU time to other virtual machines (steal time).",
+        "Probe again at another time or on another machine of this type, or use a dedicated host.",
+        "warning",
+        cause.evidence,
+    )
+
+
+def _describe_other_programs(profile: Profile, cause: Cause) -> Diagnosis:
+    others, cores, busy = (cause.evidence[name] for name in ("other_cores", "usable_cores", "usable_cpu_share"))
+    return Diagnosis(
+        "noisy-neighbour",
+        f"Other programs took {others / cores:.0%} of the {cores:g} CPU core{'s' * (cores != 1)} that the "
+        f"training may use, at a total utilization of {busy:.0%}.",
+        "End the other programs, then probe again.",
+        "warning",
+        cause.evidence,
+    )
 
 
 _LESS_MEMORY = "Use less memory (smaller batch, less prefetching, fewer programs), or a machine with more memory."
@@ -361,26 +442,33 @@ _LESS_MEMORY = "Use less memory (smaller batch, less prefetching, fewer programs
 def _find_swapping(profile: Profile) -> Causes:
     rate = _steady_mean(profile, "swap_bytes_per_second")
     if rate is not None and rate >= SWAP_BYTES_PER_SECOND:
-        message = f"The machine swapped {format_bytes(int(rate))} per second to or from disk during steady steps."
-        yield Diagnosis("swapping", message, _LESS_MEMORY, "warning", {"swap_bytes_per_second": rate})
+        yield Cause("swapping", {"swap_bytes_per_second": rate})
+
+
+def _describe_swapping(profile: Profile, cause: Cause) -> Diagnosis:
+    rate = format_bytes(int(cause.evidence["swap_bytes_per_second"]))
+    message = f"The machine swapped {rate} per second to or from disk during steady steps."
+    return Diagnosis("swapping", message, _LESS_MEMORY, "warning", cause.evidence)
 
 
 def _find_full_memory(profile: Profile) -> Causes:
     free = _steady_mean(profile, "memory_available_share")
     used = _steady_mean(profile, "container_memory_share")
     pressure = _steady_mean(profile, "memory_pressure_share") or 0.0
-    evidence = {"memory_pressure_share": pressure}
     if free is not None and free < MIN_FREE_MEMORY:
-        message = f"Only {free:.0%} of the machine's memory was free during steady steps."
-        evidence["memory_available_share"] = free
+        yield Cause("memory-full", {"memory_pressure_share": pressure, "memory_available_share": free})
+    # The memory of a container includes cached files, which can be dropped. Pressure shows that memory is short.
     elif used is not None and used > CONTAINER_MEMORY_FULL and pressure >= MEMORY_PRESSURE:
-        # The memory of a container includes cached files, which can be dropped. Pressure shows that memory is short.
+        yield Cause("container-memory-full", {"memory_pressure_share": pressure, "container_memory_share": used})
+
+
+def _describe_full_memory(profile: Profile, cause: Cause) -> Diagnosis:
+    pressure, share = cause.evidence.values()
+    message = f"Only {share:.0%} of the machine's memory was free during steady steps."
+    if cause.kind == "container-memory-full":
         waited = f"programs waited for memory {pressure:.0%} of the time"
-        message = f"The container used {used:.0%} of its memory, and {waited}."
-        evidence["container_memory_share"] = used
-    else:
-        return
-    yield Diagnosis("memory-full", message, _LESS_MEMORY, "warning", evidence)
+        message = f"The container used {share:.0%} of its memory, and {waited}."
+    return Diagnosis("memory-full", message, _LESS_MEMORY, "warning", cause.evidence)
 
 
 def _find_busy_disk(profile: Profile) -> Causes:
@@ -388,20 +476,26 @@ def _find_busy_disk(profile: Profile) -> Causes:
     if pressure is None or pressure < IO_PRESSURE:
         return
     own, rate = (
-        sum(_steady_mean(profile, f"{whose}_{way}_bytes_per_second") or 0.0 for way in ("read", "write"))
-        for whose in ("process", "disk")
+        sum(_steady_mean(profile, f"{owner}_{way}_bytes_per_second") or 0.0 for way in ("read", "write"))
+        for owner in ("process", "disk")
     )
+    evidence = {"io_pressure_share": pressure, "disk_bytes_per_second": rate, "process_bytes_per_second": own}
+    yield Cause("disk-busy", evidence)
+
+
+def _describe_busy_disk(profile: Profile, cause: Cause) -> Diagnosis:
+    pressure, rate, own = cause.evidence.values()
     part, remedy = "little", "End other programs that use the disk, then probe again."
     if rate > 0 and own >= rate / 2:
         part = "most"
         remedy = "Read and write less in steps (cache data, save checkpoints rarely), or use a faster disk."
-    yield Diagnosis(
+    return Diagnosis(
         "disk-busy",
         f"Programs waited for the disk {pressure:.0%} of the time during steady steps. The disk moved "
         f"{format_bytes(int(rate))} per second, {part} of it for this training.",
         remedy,
         "info",
-        {"io_pressure_share": pressure, "disk_bytes_per_second": rate, "process_bytes_per_second": own},
+        cause.evidence,
     )
 
 
@@ -420,15 +514,20 @@ def _find_pauses(profile: Profile) -> Causes:
         # Work that happens once, such as the first saving of a model, is not a pause of every epoch.
         pause = min(boundary.seconds for boundary in boundaries)
     share = pause / (epoch + pause) if epoch + pause > 0 else 0.0
-    if share < PAUSE_SHARE or pause < PAUSE_SECONDS:
-        return
-    yield Diagnosis(
+    if share >= PAUSE_SHARE and pause >= PAUSE_SECONDS:
+        evidence = {"boundary_seconds": pause, "epoch_seconds": epoch, "boundary_share": share}
+        yield Cause("slow-boundaries", evidence)
+
+
+def _describe_pauses(profile: Profile, cause: Cause) -> Diagnosis:
+    pause, _, share = cause.evidence.values()
+    return Diagnosis(
         "slow-boundaries",
         f"The training pauses for {format_seconds(pause)} between two epochs, {share:.0%} of the time of an epoch.",
         "Reduce the work of callbacks at the end of an epoch. With tf.data, disable autotuning "
         "(options.autotune.enabled = False).",
         "info",
-        {"boundary_seconds": pause, "epoch_seconds": epoch, "boundary_share": share},
+        cause.evidence,
     )
 
 
@@ -439,15 +538,21 @@ def _find_growth(profile: Profile) -> Causes:
     pairs = list(combinations(seconds, 2))
     agreement = sum((later > earlier) - (later < earlier) for earlier, later in pairs) / len(pairs)
     growth = seconds[-1] / seconds[0] - 1 if seconds[0] > 0 else 0.0
-    if growth < GROWTH or agreement < AGREEMENT:
-        return
-    yield Diagnosis(
+    if growth >= GROWTH and agreement >= AGREEMENT:
+        evidence = {"second_epoch_seconds": seconds[0], "last_epoch_seconds": seconds[-1], "growth_share": growth}
+        yield Cause("slowing-down", evidence)
+
+
+def _describe_growth(profile: Profile, cause: Cause) -> Diagnosis:
+    second, last, growth = cause.evidence.values()
+    count = sum(epoch.complete for epoch in profile.timeline.epochs)
+    return Diagnosis(
         "slowing-down",
-        f"Epoch times keep increasing: the second epoch took {format_seconds(seconds[0])}, the last of "
-        f"{len(seconds) + 1} epochs {format_seconds(seconds[-1])}, {growth:.0%} more.",
+        f"Epoch times keep increasing: the second epoch took {format_seconds(second)}, the last of {count} epochs "
+        f"{format_seconds(last)}, {growth:.0%} more.",
         "Find the data, logs or memory that grow during the training. An estimate from early epochs is too low.",
         "warning",
-        {"second_epoch_seconds": seconds[0], "last_epoch_seconds": seconds[-1], "growth_share": growth},
+        cause.evidence,
     )
 
 
@@ -504,3 +609,44 @@ def _cpu_use(profile: Profile) -> _CpuUse | None:
         return None
     text = f"The CPU is {seen:.0%} busy"
     return _CpuUse(seen, text, {"usable_cpu_share": seen}, "use a machine with more CPU cores")
+
+
+FINDERS: tuple[Callable[[Profile], Causes], ...] = (
+    _find_gpu_throttling,
+    _find_swapping,
+    _find_full_memory,
+    _find_neighbors,
+    _find_growth,
+    _find_cpu_limit,
+    _find_input_bound,
+    _find_cpu_saturation,
+    _find_underfed_gpu,
+    _find_gpu_memory,
+    _find_busy_disk,
+    _find_pauses,
+    _find_compute_bound,
+)
+"""Functions that find causes, in the order in which their diagnoses are shown."""
+
+DESCRIPTIONS: Mapping[Kind, Callable[[Profile, Cause], Diagnosis]] = {
+    "throttled-by-heat": _describe_gpu_throttling,
+    "throttled-by-power": _describe_gpu_throttling,
+    "throttled-by-hardware": _describe_gpu_throttling,
+    "swapping": _describe_swapping,
+    "memory-full": _describe_full_memory,
+    "container-memory-full": _describe_full_memory,
+    "steal": _describe_steal,
+    "other-programs": _describe_other_programs,
+    "slowing-down": _describe_growth,
+    "cpu-quota": _describe_cpu_quota,
+    "cpu-affinity": _describe_cpu_affinity,
+    "input-bound": _describe_input_bound,
+    "cpu-saturated": _describe_cpu_saturation,
+    "underfed-gpu": _describe_underfed_gpu,
+    "gpu-memory-full": _describe_gpu_memory,
+    "gpu-memory-empty": _describe_gpu_memory,
+    "disk-busy": _describe_busy_disk,
+    "slow-boundaries": _describe_pauses,
+    "compute-bound": _describe_compute_bound,
+}
+"""Functions that describe causes, by kind."""

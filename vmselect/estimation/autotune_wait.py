@@ -15,14 +15,12 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from operator import mul
 from typing import NamedTuple
 
 from vmselect.estimation.statistics import NOTHING, Level, quantile
-from vmselect.findings import Finding
 from vmselect.records import Profile
-from vmselect.units import count_epochs, format_seconds, format_usd
 
 FIRST_PERIOD, MAX_PERIOD = 0.01, 60.0
 """Shortest and longest time in seconds between two wake-ups of the tf.data autotuner. The time doubles after each
@@ -72,9 +70,6 @@ class Waiting:
 
 
 NO_WAITING = Waiting()
-
-WAITS = "waits-between-epochs"
-"""Code of the finding about autotune waits."""
 
 
 def next_wake_up(seconds: float) -> float:
@@ -205,15 +200,3 @@ def expect_share(profile: Profile) -> float:
         busy = float(cores)
     without_free_core = min(1.0, max(0.0, busy - (cores - 1)))
     return max(MIN_SHARE, MAX_SHARE * math.pow(without_free_core, EXPONENT))
-
-
-def price_waits(
-    findings: Sequence[Finding], *, idle_seconds: float, epochs: float, usd_per_hour: float | None = None
-) -> tuple[Finding, ...]:
-    """Add the total time and cost of the waits over all epochs to the finding about autotune waits in ``findings``."""
-    if not idle_seconds:
-        return tuple(findings)
-    seconds = idle_seconds * epochs
-    paid = "" if usd_per_hour is None else f", which costs {format_usd(seconds / 3600 * usd_per_hour)}"
-    total = f" Over {count_epochs(epochs)} the waits add up to {format_seconds(seconds)}{paid}."
-    return tuple(replace(f, message=f.message + total) if f.code == WAITS else f for f in findings)

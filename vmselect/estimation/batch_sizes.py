@@ -14,13 +14,13 @@ import itertools
 import math
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from statistics import NormalDist
 from typing import Literal
 
 from vmselect.errors import EstimateError
 from vmselect.estimation.grouping import check_comparable, list_values
-from vmselect.estimation.runtime import Quadratic, RuntimeModel
+from vmselect.estimation.runtime import Quadratic, RuntimeModel, Waits
 from vmselect.estimation.workload import Workload
 from vmselect.findings import Finding
 from vmselect.records import Profile
@@ -188,7 +188,7 @@ def group_by_batch_size(
     if not groups:
         raise EstimateError(f"{machine}: no profile has a known batch size. Pass batch_size= to the probe.")
     if differences and batch_size not in groups:
-        raise EstimateError(f"{machine}: {differences[0].message} {differences[0].remedy}")
+        raise EstimateError(f"{machine}: {differences[0]}")
     return dict(sorted(groups.items()))
 
 
@@ -255,6 +255,7 @@ def _blend(
     quantile = NormalDist().inv_cdf
     scale = quantile(0.5 + here.confidence / 2) / quantile(0.95)
     epoch = training.value + validation / here.validation_freq
+    remedy = f"Probe at batch size {batch_size}."
     return RuntimeModel(
         title=f"{machine}, batch {batch_size}",
         method=here.method,
@@ -269,14 +270,18 @@ def _blend(
         certain=(mix(here.certain[0], there.certain[0]), fastest.value / (1 + fastest.below)),
         low=_widen(here.low, there.low, scale * training.below * epoch),
         high=_widen(here.high, there.high, scale * training.above * epoch),
-        idle_seconds=mix(here.idle_seconds, there.idle_seconds),
+        basis=training.source,
+        # One disturbed probe of the two disturbs the interpolated time.
+        disturbance=max(here.disturbance, there.disturbance, key=lambda disturbance: disturbance.lost),
+        waits=Waits(*map(mix, astuple(here.waits), astuple(there.waits))),
+        narrowed_by=(remedy, *dict.fromkeys([*here.narrowed_by, *there.narrowed_by])),
         findings=(
             *dict.fromkeys([*here.findings, *there.findings]),
             Finding(
                 f"batch-size-{training.source}",
                 f"{machine}: the time at batch size {batch_size} is {training.source} from those at {smaller} and "
                 f"{larger}.",
-                f"Probe at batch size {batch_size}.",
+                remedy,
                 "info" if training.source == "interpolated" else "warning",
             ),
         ),

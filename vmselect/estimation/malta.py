@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
+from vmselect.diagnosis.disturbance import Disturbance
 from vmselect.errors import EstimateError
 from vmselect.estimation import equations
 from vmselect.estimation.readings import group_validations, whole_epochs
@@ -21,14 +22,22 @@ NO_INTERVAL = Finding(
 )
 
 
-def fit_epochs(profiles: Sequence[Profile], workload: Workload, *, confidence: float) -> RuntimeModel:
+def fit_epochs(
+    profiles: Sequence[Profile], workload: Workload, *, confidence: float, disturbance: Disturbance
+) -> RuntimeModel:
     """Runtime model by equation 5.1 of the dissertation, from times of whole epochs."""
     times = _average([_epoch_times(profile) for profile in profiles])
     return _model("malta-epoch", profiles, workload, equations.epoch_runtime_with_init, times, confidence=confidence)
 
 
 def fit_iterations(
-    profiles: Sequence[Profile], workload: Workload, *, confidence: float, validates: bool, mean: bool
+    profiles: Sequence[Profile],
+    workload: Workload,
+    *,
+    confidence: float,
+    disturbance: Disturbance,
+    validates: bool,
+    mean: bool,
 ) -> RuntimeModel:
     """Runtime model by equation 5.3 of the dissertation, or by equation 5.4 if ``validates`` is False.
 

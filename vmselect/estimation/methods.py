@@ -17,6 +17,8 @@ from vmselect._checks import (
     list_items,
     show,
 )
+from vmselect.diagnosis import Disturbance, Examination
+from vmselect.diagnosis.disturbance import average_disturbances
 from vmselect.errors import ArgumentError, EstimateError
 from vmselect.estimation.batch_sizes import fit_other_batch_size, group_by_batch_size
 from vmselect.estimation.first_runs import describe_cold_run, is_cold, predict_first_run
@@ -25,8 +27,9 @@ from vmselect.estimation.malta import fit_epochs, fit_iterations
 from vmselect.estimation.robust import fit_robust
 from vmselect.estimation.runtime import TERMS, RuntimeEstimate, RuntimeModel
 from vmselect.estimation.workload import Workload
+from vmselect.findings import last_of_each_code
 from vmselect.records import Profile
-from vmselect.records.forecast import Basis, Source
+from vmselect.records.forecast import Source
 from vmselect.records.identity import read_records
 
 Profiles: TypeAlias = Profile | Iterable[Profile]
@@ -56,11 +59,13 @@ def fit_runtime(
     method: str = "robust",
     confidence: float = 0.9,
     boot_seconds: float = 0.0,
+    disturbances: Mapping[str, Disturbance] | None = None,
     **fields: Any,
 ) -> RuntimeModel:
     """Runtime model: the time of a training as a function of the number of epochs.
 
     ``fields`` are fields of :class:`Workload`, which replace values of the profiles. ``boot_seconds`` is added.
+    ``disturbances`` maps the ids of profiles to their disturbances, if they were computed before.
     """
     measured = read_records(profiles, Profile)
     title = measured[0].title
@@ -73,24 +78,34 @@ def fit_runtime(
     except ArgumentError as wrong:
         raise ArgumentError(f"{title}: {wrong}") from None
 
+    if disturbances is None:
+        disturbances = {profile.id: Examination.of(profile).disturbance for profile in measured}
+
+    def apply(repeated: Sequence[Profile], given: Workload) -> RuntimeModel:
+        # Total times, which only serve if there are no others, have no samples of the machine's use.
+        known = [disturbances[profile.id] for profile in repeated if not profile.only_totals]
+        model = METHODS[method](
+            repeated,
+            Workload.of(repeated[0], **given.given),
+            confidence=confidence,
+            disturbance=average_disturbances(known),
+        )
+        return replace(model, method=method, terms={**boot, **model.terms})
+
     def fit(some: Sequence[Profile], given: Workload) -> RuntimeModel:
         _check_usable(some)
         some = sorted(some, key=lambda one: one.created)
         warnings = check_repetitions(some, arguments=given.given)
-        models = [
-            METHODS[method](repeated, Workload.of(repeated[0], **given.given), confidence=confidence)
-            for repeated in ([some, *([one] for one in some)] if len(some) > 1 else [some])
-        ]
-        model, *alone = (replace(model, method=method, terms={**boot, **model.terms}) for model in models)
+        model = apply(some, given)
+        alone = [apply([profile], given) for profile in some] if len(some) > 1 else []
         totals = [one.seconds(1) for one in alone]
         # With a single later run, slower steps are no evidence; what occurs once is.
         if is_cold(totals) and (len(alone) > 2 or is_cold([one.fixed_seconds for one in alone])):
             merged, predicted = model.findings, method == "robust"
             if predicted:
-                later = METHODS[method](some[1:], Workload.of(some[1], **given.given), confidence=confidence)
-                model = predict_first_run(alone[0], replace(later, terms={**boot, **later.terms}))
+                model = predict_first_run(alone[0], apply(some[1:], given))
             cold = describe_cold_run(model.title, totals, predicted=predicted)
-            model = replace(model, findings=(cold, *{f.code: f for f in (*merged, *model.findings)}.values()))
+            model = replace(model, findings=(cold, *last_of_each_code([*merged, *model.findings])))
         model = replace(model, findings=(*model.findings, *warnings), early_stopping=_find_early_stopping(some))
         return replace(model, repetitions=tuple(alone)) if any(model.low + model.high) else model
 
@@ -155,9 +170,7 @@ def estimate(
             "steps_per_epoch": steps_per_epoch,
         },
     ).given  # fmt: skip
-    source = Source(
-        records=tuple(measured), arguments=given, basis=find_basis(measured, model, given.get("batch_size"))
-    )
+    source = Source(records=tuple(measured), arguments=given, basis=model.basis)
     if phases is None:
         return replace(model.at(epochs), source=source)  # type: ignore[arg-type]
 
@@ -179,14 +192,6 @@ def estimate(
         return fit_runtime(one, workload=data, method=method, confidence=confidence)
 
     return replace(_estimate_phases(model, phases, fit_phase=fit_phase, epochs=epochs), source=source)
-
-
-def find_basis(profiles: Sequence[Profile], model: RuntimeModel, batch_size: int | None) -> Basis:
-    """Whether ``model`` is measured, interpolated or extrapolated. ``batch_size`` is None for the probed batch size."""
-    if batch_size is None or any(one.batch_size in (None, batch_size) for one in profiles):
-        return "measured"
-    extrapolated = any(finding.code == "batch-size-extrapolated" for finding in model.findings)
-    return "extrapolated" if extrapolated else "interpolated"
 
 
 def _find_early_stopping(profiles: Sequence[Profile]) -> tuple[int, int] | None:
@@ -239,7 +244,7 @@ def _estimate_phases(
     low = high = 0.0
     least = 1.0  # smallest share of a phase that its low end is
     certain = min(0.0, base.certain[0])
-    findings = list(base.findings)
+    findings = [*base.findings, *base.find_waits()]
     for number, (count, what) in enumerate(checked):
         model = fit_phase(what) if isinstance(what, Profile) else base
         part = model.at(count)
@@ -247,7 +252,7 @@ def _estimate_phases(
         if not isinstance(what, Profile):
             terms, factor = _scale_terms(base, part, what, first=number == 0), max(1.0, what)
         certain += model.certain[1] * count * (1.0 if isinstance(what, Profile) else what)
-        findings += [finding for finding in model.findings if finding not in findings]
+        findings += [f for f in (*model.findings, *model.find_waits()) if f not in findings]
         for name, seconds in terms.items():
             if name not in ONCE:
                 total[name] = total.get(name, 0.0) + seconds

@@ -268,11 +268,12 @@ def find_unseen_saves(profile: Profile, readings: Readings, *, step: Level, step
 
 @dataclass(frozen=True)
 class ValidationTimes:
-    """Seconds of the first validation and of each later validation."""
+    """Seconds of the first validation and of each later validation; ``assumed`` if they were not measured."""
 
     first: Level
     later: Level
     findings: tuple[Finding, ...] = ()
+    assumed: bool = False
 
 
 def time_validations(
@@ -449,7 +450,7 @@ def _assume(profile: Profile, readings: Readings, workload: Workload, step: Leve
             "unknown, so the estimate includes only one batch of the first validation and no other validations.",
             "Pass validation_examples=, or probe with validations=2.",
         )
-        return ValidationTimes(Level(compiling, 0.0, compiling, 0.0), NOTHING, (finding,))
+        return ValidationTimes(Level(compiling, 0.0, compiling, 0.0), NOTHING, (finding,), assumed=True)
     seconds = VALIDATION_SHARE * step.value * batches
     later = Level(seconds, 0.6 * seconds, 1.0 * seconds, 0.0)
     finding = Finding(
@@ -458,6 +459,5 @@ def _assume(profile: Profile, readings: Readings, workload: Workload, step: Leve
         "times as long as a training step.",
         "Probe with validation data and validations=2.",
     )
-    return ValidationTimes(
-        Level(seconds + compiling, later.half_width_below, later.half_width_above, 0.0), later, (finding,)
-    )
+    first = Level(seconds + compiling, later.half_width_below, later.half_width_above, 0.0)
+    return ValidationTimes(first, later, (finding,), assumed=True)

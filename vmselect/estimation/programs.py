@@ -12,7 +12,7 @@ from vmselect._checks import check_count, maybe
 from vmselect.errors import ArgumentError, EstimateError
 from vmselect.estimation.methods import Profiles, fit_runtime
 from vmselect.estimation.runtime import TERMS, RuntimeEstimate
-from vmselect.findings import Finding, findings_html, table_html
+from vmselect.findings import Finding, findings_html, last_of_each_code, table_html
 from vmselect.records import Profile
 from vmselect.records.identity import distinct, identify, read_records
 from vmselect.units import format_seconds, list_all, printable
@@ -223,6 +223,6 @@ def _join(fit: FitEstimate, other: FitEstimate) -> FitEstimate:
         high=one.high + two.high,
         terms={name: seconds for name, seconds in terms.items() if seconds},
         # Equal fits have the same findings, with slightly different numbers.
-        findings=tuple({finding.code: finding for finding in (*two.findings, *one.findings)}.values()),
+        findings=last_of_each_code([*two.findings, *one.findings]),
     )
     return replace(fit, times=fit.times + 1, repetitions=min(fit.repetitions, other.repetitions), estimate=together)

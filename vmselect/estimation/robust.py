@@ -12,8 +12,8 @@ from dataclasses import replace
 from itertools import islice
 from operator import truediv
 
+from vmselect.diagnosis.disturbance import Disturbance
 from vmselect.errors import EstimateError
-from vmselect.estimation.disturbances import find_disturbance
 from vmselect.estimation.overheads import (
     find_unseen_saves,
     time_boundaries,
@@ -22,7 +22,7 @@ from vmselect.estimation.overheads import (
     time_validations,
 )
 from vmselect.estimation.readings import Readings, collect
-from vmselect.estimation.runtime import HalfWidths, RuntimeModel
+from vmselect.estimation.runtime import HalfWidths, RuntimeModel, Waits
 from vmselect.estimation.statistics import (
     PRIOR_SPREAD,
     Level,
@@ -33,7 +33,12 @@ from vmselect.estimation.statistics import (
     quantile,
 )
 from vmselect.estimation.totals import fit_totals
-from vmselect.estimation.warnings import find_changing_epochs, find_warnings
+from vmselect.estimation.warnings import (
+    check_validation_schedule,
+    find_changes,
+    find_changing_epochs,
+    find_warnings,
+)
 from vmselect.estimation.workload import Workload
 from vmselect.records import Profile
 
@@ -58,8 +63,10 @@ EPOCH_STALL, MIN_EPOCHS = 0.05, 3
 least ``MIN_EPOCHS`` epochs. Chosen on MLPerf v0.7 and v1.1."""
 
 
-def fit_robust(profiles: Sequence[Profile], workload: Workload, *, confidence: float) -> RuntimeModel:
-    """Runtime model by the method "robust", from repetitions of one setup.
+def fit_robust(
+    profiles: Sequence[Profile], workload: Workload, *, confidence: float, disturbance: Disturbance
+) -> RuntimeModel:
+    """Runtime model by the method "robust", from repetitions of one setup, which a ``disturbance`` may have slowed.
 
     Profiles that contain only total times are used only if there are no other profiles.
     """
@@ -133,12 +140,18 @@ def fit_robust(profiles: Sequence[Profile], workload: Workload, *, confidence: f
     # The rest of the training can be faster than the fastest block only by the error of a block and by drift.
     error = min(PRIOR_SPREAD, step.half_width_below / step.value) if step.value else 0.0
     fastest = _fastest(readings, step) / (1 + faster + error)
-    disturbance = find_disturbance(profiles)
     widths.add_sides(disturbance.faster, disturbance.slower, once=init.value + first.value, per_epoch=moving)
     if changed := find_changing_epochs(profiles, readings.unit):
         # The other epochs may be like the shortest or like the longest.
         shorter, longer = step.value * (1 - changed.low), step.value * (changed.high - 1)
         widths.add_sides(shorter, longer, once=-readings.first_units, per_epoch=full)
+    waits = Waits(idle.value, boundaries.waiting.longest, boundaries.waiting.share, inside)
+    changes = [*disturbance.findings(title), *find_changes(profiles, readings)]
+    widening = [
+        *find_warnings(profiles, readings, step=step, boundaries=boundaries, saves=saves, epoch_seconds=inside),
+        *(validation.findings if validation.assumed else ()),
+    ]
+    others = [*(() if validation.assumed else validation.findings), *check_validation_schedule(profiles[0])]
     return RuntimeModel(
         title=title,
         method="robust",
@@ -156,12 +169,14 @@ def fit_robust(profiles: Sequence[Profile], workload: Workload, *, confidence: f
             - disturbance.kept * fastest * readings.first_units,
             disturbance.kept * fastest * full,
         ),
-        idle_seconds=idle.value,
-        findings=(
-            *validation.findings,
-            *disturbance.findings(title),
-            *find_warnings(profiles, readings, step=step, boundaries=boundaries, saves=saves, epoch_seconds=inside),
+        disturbance=disturbance,
+        waits=waits,
+        narrowed_by=(
+            *(finding.remedy for finding in changes),
+            *([waits.remedy] if waits.are_long else []),
+            *(finding.remedy for finding in widening),
         ),
+        findings=(*others, *changes, *widening),
     )
 
 

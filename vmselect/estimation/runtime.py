@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from html import escape
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -16,14 +16,14 @@ import numpy.typing as npt
 from vmselect._checks import check_count
 from vmselect._hooks import hook
 from vmselect._stores import Place
+from vmselect.diagnosis.disturbance import UNDISTURBED, Disturbance
 from vmselect.errors import EstimateError
-from vmselect.estimation.autotune_wait import price_waits
 from vmselect.estimation.statistics import Level
 from vmselect.findings import Finding, findings_html, table_html
 from vmselect.intervals import Interval
 from vmselect.records import Forecast, Record
-from vmselect.records.forecast import Source, find_gpu, make_forecast, save_forecasts
-from vmselect.units import format_seconds, printable
+from vmselect.records.forecast import Basis, Source, find_gpu, make_forecast, save_forecasts
+from vmselect.units import count_epochs, format_seconds, format_usd, printable
 
 TERMS = (
     "boot",
@@ -39,8 +39,14 @@ TERMS = (
 )
 """Names of all terms of an estimate, in the order in which they are shown."""
 
-EARLY_STOPPING = "early-stopping"
-"""Code of the finding about a training that a callback may end before its last epoch."""
+LONG_WAIT = 0.05
+"""Share of the epoch time above which autotune waits and checkpoints are reported."""
+
+TURN_OFF = (
+    "Turn autotuning off (options = tf.data.Options(); options.autotune.enabled = False; "
+    "model.fit(data.with_options(options)))"
+)
+FIND_EPOCHS = "Find the number of epochs with a convergence study (ConvergenceProbe), and pass epochs= (--epochs)."
 
 Quadratic = tuple[float, float, float]
 """Coefficients (a, b, c) of a squared half-width: ``a + b n + c n**2`` for ``n`` epochs."""
@@ -291,6 +297,46 @@ class RuntimeEstimate:
 
 
 @dataclass(frozen=True)
+class Waits:
+    """Autotune waits between epochs: the mean over all epochs and the longest, in seconds.
+
+    ``often`` is the share of epochs that end with a wait, ``epoch_seconds`` the time of an epoch without its wait.
+    """
+
+    mean_seconds: float = 0.0
+    longest_seconds: float = 0.0
+    often: float = 0.0
+    epoch_seconds: float = 0.0
+    remedy: ClassVar[str] = f"{TURN_OFF} and probe again, or record whole epochs with EpochProbe."
+
+    @property
+    def are_long(self) -> bool:
+        """Whether waits are long enough to be reported."""
+        return self.longest_seconds > LONG_WAIT * self.epoch_seconds
+
+    def scaled(self, ratio: float) -> Waits:
+        """The waits of a training that takes ``ratio`` times as long."""
+        return Waits(self.mean_seconds * ratio, self.longest_seconds * ratio, self.often, self.epoch_seconds * ratio)
+
+    def describe(self, title: str, epochs: float | None, usd_per_hour: float | None) -> Finding:
+        """The finding about the waits of the training ``title``, with their sum over all ``epochs`` and its cost."""
+        total = ""
+        if epochs is not None:
+            seconds = self.mean_seconds * epochs
+            paid = "" if usd_per_hour is None else f", which costs {format_usd(seconds / 3600 * usd_per_hour)}"
+            total = f" Over {count_epochs(epochs)} the waits add up to {format_seconds(seconds)}{paid}."
+        share = self.mean_seconds / (self.epoch_seconds + self.mean_seconds)
+        return Finding(
+            "waits-between-epochs",
+            f"{title}: TensorFlow waits up to {format_seconds(self.longest_seconds)} for the tf.data autotuner after "
+            f"{self.often:.0%} of the epochs (estimated from the CPU load). The mean is "
+            f"{format_seconds(self.mean_seconds)} per epoch, {share:.0%} of the time and cost.{total}",
+            self.remedy,
+            "warning" if share > LONG_WAIT else "info",
+        )
+
+
+@dataclass(frozen=True)
 class RuntimeModel:
     """Time of a training on one machine as a function of the number of epochs ``n >= 1``.
 
@@ -300,9 +346,12 @@ class RuntimeModel:
     are coefficients of quadratics in ``n``: the squared distances from the time to the lower and upper bound of its
     interval. ``certain`` contains seconds (once, per epoch) that the training takes in any case, so the lower bound is
     never below them: times that occur once, and all steps at the speed of the fastest measured block of steps.
-    ``idle_seconds`` is the mean autotune wait per epoch. ``repetitions`` contains one model per repetition.
+    ``repetitions`` contains one model per repetition.
     ``early_stopping`` is None, or two numbers of epochs: the smallest after which a callback may stop the training, and
-    the planned number. The interval for the planned number then starts at the time of the smallest.
+    the planned number. The interval for the planned number then starts at the time of the smallest. ``basis`` states
+    whether the time was measured at this batch size. ``disturbance`` states how much the probes were disturbed,
+    ``waits`` how long TensorFlow waits between epochs, and ``narrowed_by`` contains what narrows the
+    interval, the most effective first.
     """
 
     title: str
@@ -318,7 +367,10 @@ class RuntimeModel:
     high: Quadratic = (0.0, 0.0, 0.0)
     certain: tuple[float, float] = (0.0, 0.0)
     findings: tuple[Finding, ...] = ()
-    idle_seconds: float = 0.0
+    basis: Basis = "measured"
+    disturbance: Disturbance = UNDISTURBED
+    waits: Waits = Waits()
+    narrowed_by: tuple[str, ...] = ()
     repetitions: tuple[RuntimeModel, ...] = field(default=(), repr=False)
     early_stopping: tuple[int, int] | None = None
 
@@ -378,7 +430,7 @@ class RuntimeModel:
             confidence=self.confidence,
             epochs=epochs,
             title=self.title,
-            findings=price_waits(self.findings, idle_seconds=self.idle_seconds, epochs=epochs) + findings,
+            findings=(*self.findings, *self.find_waits(epochs), *findings),
         )
 
     def coefficients(self) -> dict[str, Any]:
@@ -386,17 +438,26 @@ class RuntimeModel:
         plain = {part.name: part.to_plain(getattr(self.form, part.name)) for part in COEFFICIENTS}
         return plain | {"terms": {name: list(pair) for name, pair in self.terms.items()}}
 
-    def find_early_stopping(self, epochs: float) -> tuple[Finding, ...]:
-        """A finding if a callback may end a training of ``epochs`` epochs before its last epoch."""
-        if self.early_stopping is None or not self.form.may_stop(epochs):
+    def find_waits(self, epochs: float | None = None, usd_per_hour: float | None = None) -> tuple[Finding, ...]:
+        """A finding if TensorFlow waits between epochs for long, with time and cost of the waits of ``epochs``."""
+        return (self.waits.describe(self.title, epochs, usd_per_hour),) if self.waits.are_long else ()
+
+    def find_early_stopping(self, epochs: float | None = None) -> tuple[Finding, ...]:
+        """A finding if a callback may end a training (of ``epochs`` epochs) before its last epoch."""
+        if self.early_stopping is None:
+            return ()
+        if epochs is None:
+            message = f"{self.title}: a callback may end the training after {self.early_stopping[0]} epochs or more."
+            return (Finding("early-stopping", message, FIND_EPOCHS, "info"),)
+        if not self.form.may_stop(epochs):
             return ()
         each = format_seconds(self.epoch_seconds + self.validation_seconds / self.validation_freq)
         return (
             Finding(
-                EARLY_STOPPING,
+                "early-stopping",
                 f"{self.title}: a callback may end the training after {self.early_stopping[0]} to {epochs:g} epochs of "
                 f"{each} each, so the time of {epochs:g} epochs is an upper bound.",
-                "Find the number of epochs with a convergence study (ConvergenceProbe), and pass epochs= (--epochs).",
+                FIND_EPOCHS,
             ),
         )
 

@@ -42,6 +42,8 @@ def fit_totals(profiles: Sequence[Profile], *, scale: float, confidence: float) 
         widths.add_sides(each - fmean(runs[1:]) / epochs, 0.0, per_epoch=1.0)
     widths.add_sides(total.half_width_below / epochs, total.half_width_above / epochs, per_epoch=1.0)
     widths.add_sides(each, each, once=-epochs, per_epoch=1.0)
+    known = count_epochs(epochs)
+    remedy = f"Estimate {known}, or probe the machine to measure step times."
     return RuntimeModel(
         title=title,
         method="robust",
@@ -54,10 +56,11 @@ def fit_totals(profiles: Sequence[Profile], *, scale: float, confidence: float) 
             *([describe_cold_run(title, [seconds / epochs for seconds in runs], predicted=True)] if cold else []),
             Finding(
                 "only-totals",
-                f"{title}: only the total time of {count_epochs(epochs)} is known, so the intervals of other numbers "
-                "of epochs are wide.",
-                f"Estimate {count_epochs(epochs)}, or probe the machine to measure step times.",
+                f"{title}: only the total time of {known} is known, so the intervals of other numbers of epochs are "
+                "wide.",
+                remedy,
                 "info",
             ),
         ),
+        narrowed_by=(remedy,),
     )

@@ -6,20 +6,15 @@ import statistics
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from vmselect.estimation.autotune_wait import WAITS
 from vmselect.estimation.overheads import LONE_BOUNDARY_STEPS, Boundaries, Saves
 from vmselect.estimation.readings import Readings
+from vmselect.estimation.runtime import LONG_WAIT, TURN_OFF
 from vmselect.estimation.statistics import BLOCKS, Level
 from vmselect.findings import Finding
 from vmselect.records import Profile
 from vmselect.units import format_seconds
 
 FEW_READINGS = 3
-LONG_WAIT = 0.05
-"""Share of the epoch time above which autotune waits and checkpoints are reported."""
-
-TURN_OFF = "options = tf.data.Options(); options.autotune.enabled = False; model.fit(data.with_options(options))"
-
 MIN_PART, MAX_DIFFERENCE = 10, 0.2
 """Minimum number of steps in a part of a probe, and relative difference of the step times of two parts above which a
 change of speed is reported."""
@@ -33,6 +28,12 @@ with a single long epoch. Of 2,100 published trainings (MLPerf v0.7 and v1.1, DA
 1 % exceeded these limits. Half of this 1 % were predicted wrong by more than 10 %, and 4 % of all trainings."""
 
 
+def find_changes(profiles: Sequence[Profile], readings: Readings) -> Iterator[Finding]:
+    """Yield a finding each if the time of an epoch or of a step changes during the measurement."""
+    yield from _changing_epochs(profiles[0].title, profiles, readings.unit)
+    yield from _changing_speed(profiles[0].title, readings)
+
+
 def find_warnings(
     profiles: Sequence[Profile],
     readings: Readings,
@@ -42,16 +43,9 @@ def find_warnings(
     saves: Saves,
     epoch_seconds: float,
 ) -> Iterator[Finding]:
-    """Yield all findings about the measured times on which an estimate is based."""
-    title = profiles[0].title
-    count = sum(len(block.seconds) for block in readings.blocks)
-    if count < FEW_READINGS:
-        yield Finding(
-            "few-readings",
-            f"{title}: the profile has {count or 'no'} steady {readings.unit}{'' if count == 1 else 's'}, so the width "
-            "of the interval comes mostly from default assumptions.",
-            f"Measure more {readings.unit}s. In Profile.from_times, pass a list of all measured times.",
-        )
+    """Yield the findings about what widens the interval of an estimate, those with the most effective remedy first."""
+    title, setup = profiles[0].title, profiles[0].setup
+    yield from _last_wait(title, boundaries, setup.epochs or 1, epoch_seconds)
     if step.stall:
         yield Finding(
             "lone-stall",
@@ -60,8 +54,6 @@ def find_warnings(
             f"Probe more {readings.unit}s to find out whether such a delay recurs.",
             "info",
         )
-    yield from _validation_schedule(profiles[0])
-    yield from _changing_speed(title, readings)
     if boundaries.shortened:
         yield Finding(
             "long-boundary",
@@ -70,7 +62,8 @@ def find_warnings(
             "Probe twice and estimate from both profiles.",
             "info",
         )
-    if profiles[0].setup.saving == "best" and boundaries.ending.value > LONG_WAIT * epoch_seconds:
+    yield from _saves_by_batches(profiles[0], saves)
+    if setup.saving == "best" and boundaries.ending.value > LONG_WAIT * epoch_seconds:
         yield Finding(
             "saves-the-best",
             f"{title}: a checkpoint is saved only if an epoch is the best so far. The estimate includes "
@@ -78,12 +71,18 @@ def find_warnings(
             "If only few epochs will save a checkpoint, expect a time near the lower bound of the interval.",
             "info",
         )
-    yield from _unseen_saves(profiles[0], readings, saves, epoch_seconds=epoch_seconds)
-    yield from _waits(title, boundaries, profiles[0].setup.epochs or 1, epoch_seconds)
-    yield from _changing_epochs(title, profiles, readings.unit)
+    yield from _saves_now_and_then(profiles[0], readings, saves, epoch_seconds)
+    count = sum(len(block.seconds) for block in readings.blocks)
+    if count < FEW_READINGS:
+        yield Finding(
+            "few-readings",
+            f"{title}: the profile has {count or 'no'} steady {readings.unit}{'' if count == 1 else 's'}, so the width "
+            "of the interval comes mostly from default assumptions.",
+            f"Measure more {readings.unit}s. In Profile.from_times, pass a list of all measured times.",
+        )
 
 
-def _validation_schedule(profile: Profile) -> Iterator[Finding]:
+def check_validation_schedule(profile: Profile) -> Iterator[Finding]:
     """Yield a finding if complete epochs had no validation although the setup validates after every epoch."""
     setup, validated = profile.setup, sorted({one.epoch for one in profile.timeline.validations})
     if not validated or setup.validation_freq > 1 or setup.validation_from or setup.validations_per_epoch:
@@ -99,30 +98,20 @@ def _validation_schedule(profile: Profile) -> Iterator[Finding]:
         )
 
 
-def _waits(title: str, boundaries: Boundaries, epochs: int, epoch_seconds: float) -> Iterator[Finding]:
-    waiting, last = boundaries.waiting, boundaries.last_waiting
-    if waiting.longest > LONG_WAIT * epoch_seconds:
-        share = waiting.each.value / (epoch_seconds + waiting.each.value)
-        yield Finding(
-            WAITS,
-            f"{title}: TensorFlow waits up to {format_seconds(waiting.longest)} for the tf.data autotuner after "
-            f"{waiting.share:.0%} of the epochs (estimated from the CPU load). The mean is "
-            f"{format_seconds(waiting.each.value)} per epoch, {share:.0%} of the time and cost.",
-            f"Turn autotuning off ({TURN_OFF}) and probe again, or record whole epochs with EpochProbe.",
-            "warning" if share > LONG_WAIT else "info",
-        )
+def _last_wait(title: str, boundaries: Boundaries, epochs: int, epoch_seconds: float) -> Iterator[Finding]:
+    last = boundaries.last_waiting
     if last.longest > LONG_WAIT * epochs * epoch_seconds:
         yield Finding(
             "waits-at-the-end",
             f"{title}: TensorFlow waits up to {format_seconds(last.longest)} for the tf.data autotuner when fit ends. "
             f"The estimate includes {format_seconds(last.each.value)} for this wait.",
-            f"Turn autotuning off ({TURN_OFF}) and probe again.",
+            f"{TURN_OFF} and probe again.",
             "info",
         )
 
 
-def _unseen_saves(profile: Profile, readings: Readings, saves: Saves, *, epoch_seconds: float) -> Iterator[Finding]:
-    """Yield findings about checkpoints that the estimate does not include."""
+def _saves_by_batches(profile: Profile, saves: Saves) -> Iterator[Finding]:
+    """Yield a finding about checkpoints every few batches, which the estimate does not include."""
     if saves.by_batches:
         allowed = "The interval does not include them either, because no checkpoint was recorded"
         if saves.per_epoch and saves.longest:
@@ -133,6 +122,10 @@ def _unseen_saves(profile: Profile, readings: Readings, saves: Saves, *, epoch_s
             f"batches, which a short probe rarely records. {allowed}.",
             "Save once per epoch (save_freq='epoch'), or record a whole epoch with stop=False (--watch).",
         )
+
+
+def _saves_now_and_then(profile: Profile, readings: Readings, saves: Saves, epoch_seconds: float) -> Iterator[Finding]:
+    """Yield a finding about checkpoints every few epochs, which the estimate includes only once."""
     if saves.now_and_then > LONG_WAIT * epoch_seconds:
         first, later = (format_seconds(max(ends)) for ends in (readings.first_endings, readings.later_endings))
         yield Finding(

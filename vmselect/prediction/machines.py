@@ -18,7 +18,7 @@ from vmselect import _defaults
 from vmselect._checks import check_count, check_name, check_number, list_items, maybe, several, show
 from vmselect.catalog import Catalog
 from vmselect.catalog.gpus import GpuFigures, figures_of, gpu_vendor, read_precision
-from vmselect.diagnosis.causes import NEGLIGIBLE_WAIT, find_host_limits
+from vmselect.diagnosis.causes import NEGLIGIBLE_WAIT, Kind, find_host_limit
 from vmselect.errors import ArgumentError, EstimateError
 from vmselect.estimation.grouping import check_comparable, list_values
 from vmselect.estimation.statistics import locate
@@ -99,12 +99,12 @@ class Probe(NamedTuple):
     batch_size: int | None
 
 
-def host_bound(profiles: Iterable[Profile]) -> str | None:
-    """Code of the first diagnosis that steps are limited by CPU or input; None if no profile has such a diagnosis.
+def host_bound(profiles: Iterable[Profile]) -> Kind | None:
+    """Kind of the first cause by which CPU or input limits the steps; None if no profile shows such a cause.
 
     The time of such steps does not show the speed of the GPU.
     """
-    return next((found.code for profile in profiles for found in find_host_limits(profile)), None)
+    return next((cause.kind for profile in profiles if (cause := find_host_limit(profile))), None)
 
 
 def read_wait_share(profiles: Iterable[Profile]) -> float:

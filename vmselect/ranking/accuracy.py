@@ -27,10 +27,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Inputs:
-    """Inputs of a ranking besides its profiles: workload fields that the user gave, and IDs of history records."""
+    """Inputs of a ranking besides its profiles: workload fields that the user gave, and IDs of history records.
+
+    ``example`` is True for a ranking of example records, whose prices are old on purpose.
+    """
 
     given: Mapping[str, Any] = field(default_factory=dict)
     history: tuple[str, ...] = ()
+    example: bool = False
 
 
 def make_forecasts(ranking: Ranking, top: int) -> list[Forecast]:

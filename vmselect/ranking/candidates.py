@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 OFFER_FIELDS = ("provider", "service", "region", "market", "gpu_model", "gpu_count", "vcpus", "memory_gib")
 THIN_BATCH = 32
 """Examples per GPU and batch below which a GPU mostly waits between small computations (code ``thin-batch``)."""
-ONE_GPU = "one-gpu-predicted"
 """Code of the finding that the time of a machine with several GPUs is predicted for one of them."""
 MORE_CORES = 1.5
 """Ratio of recorded CPU cores to priced vCPUs above which the record is of another machine type."""
@@ -119,14 +118,14 @@ class Candidates:
         estimates = self.machine_estimates
         used = np.array([math.nan if one.gpus_used is None else one.gpus_used for one in estimates], dtype=float)
         nodes = np.array([one.nodes for one in estimates], dtype=float)
-        partly = np.array([any(found.code == ONE_GPU for found in one.findings) for one in estimates], dtype=bool)
         which, model = self.machine_estimate, self.offers["gpu_model"]
         named = (model.notna() & (model != "")).to_numpy(dtype=bool)[self.offer]
         sold = np.nan_to_num(self.offers["gpu_count"].to_numpy(dtype=float))[self.offer]
-        predicted = np.array([not one.records for one in estimates], dtype=bool)
-        supposed = np.where(predicted[which] | (sold == 1), sold, np.nan)
+        # A time that was predicted for one GPU of several tells nothing about the whole machine.
+        predicted = np.array([one.prediction.gpus if one.prediction else math.nan for one in estimates], dtype=float)
+        supposed = np.where(sold == 1, sold, predicted[which])
         trains = np.where(np.isnan(used[which]), supposed, used[which])
-        all_used = named & (sold >= 1) & (sold % 1 == 0) & (trains == sold) & ~partly[which]
+        all_used = named & (sold >= 1) & (sold % 1 == 0) & (trains == sold)
         return np.where(all_used, sold * nodes[which], 0.0).astype(np.intp)
 
     @cached_property

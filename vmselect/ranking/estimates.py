@@ -20,11 +20,11 @@ from typing import Any
 from vmselect._checks import check_number
 from vmselect.catalog import Catalog
 from vmselect.convergence import ConvergenceStudy, EpochsEstimate
+from vmselect.diagnosis import Disturbance, Examination
+from vmselect.diagnosis.disturbance import REMEDY
 from vmselect.errors import EstimateError, RankingError
 from vmselect.estimation import RuntimeModel
-from vmselect.estimation.disturbances import TOO_DISTURBED
 from vmselect.estimation.grouping import check_repetitions, list_values
-from vmselect.estimation.methods import find_basis
 from vmselect.findings import Finding
 from vmselect.prediction.machines import Prediction
 from vmselect.ranking.rows import Excluded, only_finite
@@ -34,8 +34,11 @@ from vmselect.records.identity import Identity, group_repetitions, other_setting
 from vmselect.records.record import NAME_THE_MACHINE
 from vmselect.scoring.recalibration import Adjustment, Recalibration
 
-Fit = Callable[[Sequence[Profile], int | None], RuntimeModel]
-"""Function that fits a runtime model to profiles of one machine, for a batch size (None: the probed batch size)."""
+Fit = Callable[[Sequence[Profile], int | None, Mapping[str, Disturbance]], RuntimeModel]
+"""Function that fits a runtime model to profiles of one machine, for a batch size (None: the probed batch size).
+
+The last argument maps the ids of the profiles to their disturbances.
+"""
 
 STEP_TERMS = ("steady_iterations", "partial_batch")
 """Names of the terms of a runtime model that are proportional to the step time."""
@@ -67,6 +70,8 @@ class MachineEstimate:
     records: tuple[Profile, ...] = field(default=(), repr=False)
     epochs: EpochsEstimate | None = None
     findings: tuple[Finding, ...] = ()
+    narrowed_by: tuple[str, ...] = ()
+    """What narrows the interval of the time, the most effective first."""
     measured_as: str | None = None
     """Instance type that was measured, if this one is the same hardware under the name of another service."""
     prediction: Prediction | None = field(default=None, repr=False)
@@ -190,6 +195,8 @@ class Measured:
         unknown = [profile for profile in profiles if profile.instance_type is None]
         self.excluded = [Excluded(profile.title, "unknown_instance_type", reason) for profile in unknown]
         self._fit, self._records = fit, defaultdict[tuple[Any, ...], list[Profile]](list)
+        self._examinations = {profile.id: Examination.of(profile) for profile in profiles if profile.instance_type}
+        self._disturbances = {name: examination.disturbance for name, examination in self._examinations.items()}
         for identity, group in group_repetitions(p for p in profiles if p.instance_type is not None).items():
             self._measure(identity, group, tuple(given))
         self.machine_estimates.sort(
@@ -209,15 +216,24 @@ class Measured:
             return
         check_repetitions(group, arguments=given, error=RankingError)
         try:
-            runtime = self._fit(group, None)
+            runtime = self._fit(group, None, self._disturbances)
         except EstimateError as impossible:
             self.excluded.append(Excluded.unestimated(one.title, impossible, group[0].title))
             return
         if disturbed := _refuse_disturbed(one.title, runtime):
             self.excluded.append(disturbed)
             return
-        findings = dict.fromkeys([*(f for p in group for f in p.findings), *runtime.findings])
-        self.machine_estimates.append(replace(one, runtime=runtime, findings=tuple(findings)))
+        examined = [self._examinations[profile.id] for profile in group]
+        about = [finding for examination in examined for finding in examination.findings(early_stopping=False)]
+        remedies = [remedy for examination in examined for remedy in examination.narrowed_by]
+        self.machine_estimates.append(
+            replace(
+                one,
+                runtime=runtime,
+                findings=tuple(dict.fromkeys([*about, *runtime.findings])),
+                narrowed_by=(*remedies, *runtime.narrowed_by),
+            )
+        )
 
     @property
     def batch_sizes(self) -> tuple[int, ...]:
@@ -255,23 +271,27 @@ class Measured:
         first = next(iter(known.values()))
         other = replace(first, factors=first.factors | {"batch_size": size})  # type: ignore[operator]
         try:
-            runtime = self._fit(self._records[key], size)
+            runtime = self._fit(self._records[key], size, self._disturbances)
         except EstimateError as impossible:
             return Excluded.unestimated(other.title, impossible)
         if disturbed := _refuse_disturbed(other.title, runtime):
             return disturbed
         records = tuple(record for one in known.values() for record in one.records)
-        basis = find_basis(records, runtime, size)
-        return replace(other, runtime=runtime, basis=basis, records=records, findings=runtime.findings)
+        return replace(
+            other,
+            runtime=runtime,
+            basis=runtime.basis,
+            records=records,
+            findings=runtime.findings,
+            narrowed_by=runtime.narrowed_by,
+        )
 
 
 def _refuse_disturbed(title: str, runtime: RuntimeModel) -> Excluded | None:
     """Exclusion of a machine whose probe was too disturbed to rank it; None if it was not."""
-    found = next((finding for finding in runtime.findings if finding.code == TOO_DISTURBED), None)
-    if found is None:
+    if not runtime.disturbance.too_strong:
         return None
-    reason = f"{found.message.removeprefix(f'{runtime.title}: ')} {found.remedy}"
-    return Excluded(title, "too_disturbed", reason)
+    return Excluded(title, "too_disturbed", f"{runtime.disturbance} {REMEDY}")
 
 
 def _probe_seconds(profile: Profile) -> float | None:

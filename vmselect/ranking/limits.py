@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from vmselect.estimation.autotune_wait import WAITS
 from vmselect.estimation.runtime import half_width
 from vmselect.findings import Finding
 from vmselect.intervals import Interval
@@ -23,13 +22,6 @@ from vmselect.units import count_epochs, format_chance, format_seconds, format_u
 if TYPE_CHECKING:
     from vmselect.ranking.result import Ranking
 
-WIDENING = (
-    "never-probed", "nodes-predicted", "gpus-predicted", "batch-size-extrapolated", "batch-size-interpolated",
-    "disturbed", "only-totals", "changing-epochs", "changing-speed", "contention", "unstable-steps", WAITS,
-    "waits-at-the-end", "validation-unknown", "validation-assumed", "lone-stall", "long-boundary", "saves-by-batches",
-    "saves-the-best", "saves-now-and-then", "few-steps", "few-readings",
-)  # fmt: skip
-"""Codes of findings whose remedy narrows the interval of a time. The first that applies is reported."""
 ENOUGH_REPETITIONS = 3
 """Number of repetitions above which further repetitions narrow an interval only a little."""
 
@@ -183,9 +175,8 @@ def _narrow(ranking: Ranking, candidate: int, column: int) -> str:
             "The number of epochs causes most of the uncertainty: add runs at batch size "
             f"{one.batch_size} to the convergence study."
         )
-    codes = {finding.code: finding.remedy for finding in one.findings}
-    if remedy := next((codes[code] for code in WIDENING if code in codes), None):
-        return remedy
+    if one.narrowed_by:
+        return one.narrowed_by[0]
     if one.repetitions < ENOUGH_REPETITIONS:
         return "Probe this machine again: repetitions narrow the interval."
     return "Further probes narrow the interval only a little, because the measured repetitions differ that much."

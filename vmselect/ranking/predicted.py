@@ -13,7 +13,7 @@ from vmselect.catalog.offer import OWN_PRICE
 from vmselect.diagnosis.causes import NEGLIGIBLE_WAIT
 from vmselect.errors import ArgumentError
 from vmselect.estimation import RuntimeModel
-from vmselect.estimation.runtime import HalfWidths
+from vmselect.estimation.runtime import HalfWidths, Waits
 from vmselect.estimation.statistics import quantile
 from vmselect.findings import Finding
 from vmselect.intervals import Interval
@@ -29,7 +29,6 @@ from vmselect.prediction.machines import (
 )
 from vmselect.prediction.posterior import Point
 from vmselect.prediction.scaling import MAX_GPUS, MAX_NODES, GpuRecords
-from vmselect.ranking.candidates import ONE_GPU
 from vmselect.ranking.estimates import STEP_TERMS, MachineEstimate, Measured, Studied
 from vmselect.ranking.measures import ALL, Settings
 from vmselect.ranking.rows import Excluded
@@ -232,7 +231,8 @@ def _estimate(
     )  # fmt: skip
     runtime = scale_steps(base.runtime, ratio, low, high, title=one.title, confidence=settings.confidence)
     found = _findings(one, prediction, base, predictor.short, scaler, gpus)
-    return replace(one, runtime=runtime, findings=found)
+    remedies = tuple(finding.remedy for finding in found)
+    return replace(one, runtime=runtime, findings=found, narrowed_by=remedies)
 
 
 def _step_time(base: MachineEstimate) -> float:
@@ -340,7 +340,7 @@ def _several_nodes(
         message = f"{one.title} was never probed: its step time is predicted from that on two nodes."
         finding = Finding("nodes-predicted", message, f"Probe {nodes} x {one.instance_type}.", "info")
         held = epochs_findings(one, two) if scale.constant_batch == "per_gpu" else ()
-        found.append(replace(one, runtime=runtime, findings=(finding, *held)))
+        found.append(replace(one, runtime=runtime, findings=(finding, *held), narrowed_by=(finding.remedy,)))
     return found, excluded
 
 
@@ -373,6 +373,8 @@ def scale_steps(
         high=widths.high,
         certain=(least * base.certain[0], least * base.certain[1]),
         findings=(),
+        waits=Waits(),
+        narrowed_by=(),
         repetitions=(),
     )
 
@@ -409,7 +411,10 @@ def _findings(
         message = f"{one.title} has {many}, but its time is predicted for one GPU."
         found.append(
             Finding(
-                ONE_GPU, message, "If the training uses all these GPUs, pass their number as gpus= (--gpus).", "info"
+                "one-gpu-predicted",
+                message,
+                "If the training uses all these GPUs, pass their number as gpus= (--gpus).",
+                "info",
             )
         )
     if prediction.wait_share >= NEGLIGIBLE_WAIT and prediction.seconds < prediction.probed_seconds:

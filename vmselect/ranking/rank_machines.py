@@ -21,6 +21,7 @@ from vmselect._checks import (
 )
 from vmselect.catalog import SERVICES, Catalog
 from vmselect.convergence import ConvergenceStudy
+from vmselect.diagnosis import Disturbance
 from vmselect.energy.grids import Emissions
 from vmselect.errors import ArgumentError, RankingError
 from vmselect.estimation import RuntimeModel, Workload, fit_runtime
@@ -160,10 +161,12 @@ def rank(
     )  # fmt: skip
     boot_seconds = check_seconds("boot_seconds", boot_seconds)
 
-    def fit_times(some: Sequence[Profile], size: int | None) -> RuntimeModel:
+    def fit_times(
+        repeated: Sequence[Profile], size: int | None, disturbances: Mapping[str, Disturbance]
+    ) -> RuntimeModel:
         return fit_runtime(
-            some, workload=replace(wanted, batch_size=size), method=settings.method, confidence=settings.confidence,
-            boot_seconds=boot_seconds,
+            repeated, workload=replace(wanted, batch_size=size), method=settings.method, confidence=settings.confidence,
+            boot_seconds=boot_seconds, disturbances=disturbances,
         )  # fmt: skip
 
     findings = check_comparable(chosen, arguments=wanted.given)
@@ -207,8 +210,8 @@ def rank(
     if check_flag("recalibrate", recalibrate) and history:
         learned = Recalibration.of(history, method=settings.method, confidence=settings.confidence)
         machine_estimates = corrected = apply_recalibration(machine_estimates, learned)
-        codes = ("recalibrated", "bias-corrected")
-        findings = (*findings, *(f for one in corrected for f in one.findings if f.code in codes))
+        applied = [estimate.adjustment.applied for estimate in corrected if estimate.adjustment]
+        findings = (*findings, *(finding for group in applied for finding in group))
     if transfer is not None:
         machine_estimates, unmoved = check_dataclass("transfer", transfer, Transfer).charge(machine_estimates)
         excluded = [*excluded, *unmoved]

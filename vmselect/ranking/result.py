@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from operator import attrgetter
 from pathlib import Path
@@ -20,8 +20,6 @@ from vmselect._hooks import hook
 from vmselect._stores import Place
 from vmselect.catalog import describe_age
 from vmselect.errors import RankingError
-from vmselect.estimation.autotune_wait import price_waits
-from vmselect.estimation.runtime import EARLY_STOPPING
 from vmselect.findings import Finding
 from vmselect.intervals import Interval
 from vmselect.ranking import limits, selection_cost, text
@@ -46,8 +44,6 @@ HORIZON = 1_000_000
 """Number of epochs up to which crossovers are searched, more than any training takes."""
 MAX_COMPUTED = 200_000
 """Maximum number of candidates times epoch counts to compute if runtimes are not linear in the number of epochs."""
-EXAMPLE = "example"
-"""Code of the finding about a ranking of example records, whose prices are old on purpose."""
 NO_INPUTS = Inputs()
 INADEQUATE = ("first_iteration", "second_iteration", "mean_2_10")
 
@@ -313,17 +309,12 @@ class Ranking:
     def findings_of(self, candidate: int, column: int | None = None) -> tuple[Finding, ...]:
         """Findings about a candidate; with ``column`` (index of an epoch count), also about limits it may exceed."""
         found = candidate_findings(self.candidates, candidate, self.settings)
+        runtime = self.candidates.of(candidate).runtime
         if column is None:
-            return found
-        runtime, epochs = self.candidates.of(candidate).runtime, float(self.epochs_of(candidate, column))
+            return (*found, *runtime.find_waits(), *runtime.find_early_stopping())
+        epochs, price = float(self.epochs_of(candidate, column)), float(self.candidates.usd_per_hour[candidate])
         stops = runtime.find_early_stopping(epochs) if self.settings.epochs else ()
-        found = (*(finding for finding in found if finding.code != EARLY_STOPPING), *stops)
-        found = price_waits(
-            found,
-            idle_seconds=runtime.idle_seconds,
-            epochs=epochs,
-            usd_per_hour=float(self.candidates.usd_per_hour[candidate]),
-        )
+        found = (*found, *runtime.find_waits(epochs, price), *stops)
         for limited in LIMITED:
             most = limited.limit_of(self.settings)
             if most is None:
@@ -346,8 +337,7 @@ class Ranking:
     def findings(self) -> tuple[Finding, ...]:
         """Findings about the ranking as a whole, the age of its prices, and its best candidate."""
         dates = self.candidates.offers["date"].astype(str).to_numpy()
-        example = any(finding.code == EXAMPLE for finding in self._findings)
-        age = None if example else describe_age(set(dates[self.candidates.offer[self._in_market]]))
+        age = None if self.inputs.example else describe_age(set(dates[self.candidates.offer[self._in_market]]))
         winner = self.best.findings if self else ()
         energy = energy_findings(self) if self and self.settings.asks_for("co2") else ()
         return tuple(dict.fromkeys([*self._findings, *([age] if age else []), *winner, *energy]))
@@ -438,14 +428,18 @@ class Ranking:
         """Rank the same candidates with changed arguments of :func:`vmselect.rank`, such as ``epochs=``."""
         return self._changed(self.settings.changed(**changes), self._findings)
 
-    def with_findings(self, findings: Sequence[Finding]) -> Ranking:
-        """A copy of the ranking with additional findings, such as the machines that a sweep did not probe."""
-        return self._changed(self.settings, (*self._findings, *findings))
+    def with_findings(self, findings: Sequence[Finding], *, example: bool = False) -> Ranking:
+        """A copy of the ranking with additional findings, such as the machines that a sweep did not probe.
 
-    def _changed(self, settings: Settings, findings: tuple[Finding, ...]) -> Ranking:
+        ``example`` marks a ranking of example records, whose prices are old on purpose.
+        """
+        inputs = replace(self.inputs, example=self.inputs.example or example)
+        return self._changed(self.settings, (*self._findings, *findings), inputs)
+
+    def _changed(self, settings: Settings, findings: tuple[Finding, ...], inputs: Inputs | None = None) -> Ranking:
         return Ranking(
             self.candidates, settings, excluded=self.always_excluded, findings=findings, studied=self.studied,
-            inputs=self.inputs,
+            inputs=inputs or self.inputs,
         )  # fmt: skip
 
     def keep(self, folder: str | os.PathLike[str], *, top: int = _defaults.KEPT) -> list[Place]:

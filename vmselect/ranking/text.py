@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from vmselect.findings import Finding, warnings_first
+from vmselect.findings import Finding, group_by_code, warnings_first
 from vmselect.ranking.measures import MEASURES, describe_objective
 from vmselect.units import count_of, format_chance, format_seconds, format_usd
 
@@ -163,11 +163,8 @@ def describe_findings(ranking: Ranking, rows: Sequence[Row]) -> list[str]:
     for row in rows:
         for finding in row.findings:
             about.setdefault(finding, []).append(row.rank)
-    kinds: dict[str, list[Finding]] = {}
-    for finding in warnings_first(about):
-        kinds.setdefault(finding.code, []).append(finding)
     lines = []
-    for kind in kinds.values():
+    for kind in group_by_code(warnings_first(about)).values():
         # Findings of one kind mostly differ in numbers: that of the best row is printed, and the ranks of the others.
         first, *others = sorted(kind, key=lambda finding: min(about[finding], default=0))
         ranks = about[first]

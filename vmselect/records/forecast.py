@@ -67,13 +67,22 @@ class Bounds(Part):
         return Interval(self.value, self.low, self.high)
 
 
+MAX_TEXT = 5_000
+"""Largest number of characters of a message or a remedy."""
+
+
 class Remark(Part):
     """A finding as it is stored in a forecast."""
 
     code: Name
-    message: Annotated[str, StringConstraints(max_length=5_000)]
-    remedy: Annotated[str, StringConstraints(max_length=5_000)]
+    message: Annotated[str, StringConstraints(max_length=MAX_TEXT)]
+    remedy: Annotated[str, StringConstraints(max_length=MAX_TEXT)]
     severity: Literal["warning", "info"] = "warning"
+
+    @classmethod
+    def of(cls, finding: Finding) -> Remark:
+        """``finding`` with texts that are cut to the largest length of a remark."""
+        return cls.model_validate(finding.shortened(MAX_TEXT))
 
 
 class Forecast(Record):
@@ -140,7 +149,7 @@ class Forecast(Record):
     @property
     def findings(self) -> tuple[Finding, ...]:
         """The findings about the prediction at the time when it was saved."""
-        return tuple(Finding(remark.code, remark.message, remark.remedy, remark.severity) for remark in self.remarks)
+        return tuple(Finding(**remark.model_dump()) for remark in self.remarks)
 
     def outcome(self, *, seconds: float | Sequence[float], cost_usd: float | None = None) -> OutcomeRecord:
         """A record of the real times of the predicted training: ``seconds`` of one run or of each run, and its cost.
@@ -235,7 +244,7 @@ def make_forecast(source: Source, identity: Identity, seconds: Interval[float], 
             seconds=_bounds(seconds),
             own_seconds=_bounds(source.own) if source.own else None,
             used=tuple(dict.fromkeys([*used, *source.history]))[:MAX_USED],
-            remarks=tuple(map(_remark, findings))[:MAX_REMARKS],
+            remarks=tuple(map(Remark.of, findings))[:MAX_REMARKS],
             **fields,
         )
 
@@ -256,12 +265,3 @@ def find_gpu(records: Sequence[Profile]) -> str | None:
 def _bounds(interval: Interval[float]) -> Bounds:
     value, low, high = map(float, interval)
     return Bounds(value=value, low=min(low, value), high=max(high, value))
-
-
-def _remark(finding: Finding) -> Remark:
-    return Remark(
-        code=finding.code,
-        message=finding.message[:5_000],
-        remedy=finding.remedy[:5_000],
-        severity=finding.severity,
-    )

@@ -269,7 +269,11 @@ class InferenceRecord(Record):
     @property
     def findings(self) -> tuple[Finding, ...]:
         """Warnings and information about this record, each with a remedy."""
-        return warnings_first(_find(self))
+        return self.list_findings()
+
+    def list_findings(self, *, saturation: bool = True) -> tuple[Finding, ...]:
+        """All findings, or those that do not concern saturation, which is no problem if the capacity is measured."""
+        return warnings_first([*(_find_saturation(self) if saturation else ()), *_find(self)])
 
 
 def _find(record: InferenceRecord) -> Iterator[Finding]:
@@ -284,13 +288,6 @@ def _find(record: InferenceRecord) -> Iterator[Finding]:
         kinds = ", ".join(f"{count} {name}" for name, count in sorted(record.errors.items()))
         share = record.failed / (record.failed + calls.total)
         yield Finding("failed-calls", f"{share:.2%} of the calls failed ({kinds}).", "Fix the cause and measure again.")
-    if record.is_saturated:
-        yield Finding(
-            "saturated",
-            f"The machine completed {record.calls_per_second:.3g} of {setup.rate:g} requested calls per second. The "
-            "queue grew, so the latencies depend on how long the measurement lasted.",
-            "Lower rate=, or raise clients= if the CPU or GPU is not fully used.",
-        )
     if 0 < calls.total < 100:
         yield Finding(
             "few-calls",
@@ -306,4 +303,14 @@ def _find(record: InferenceRecord) -> Iterator[Finding]:
             "waits, it starts no calls that would be slow too (closed loop), so the high percentiles are too low.",
             "Measure with a fixed number of calls per second (rate=).",
             "info",
+        )
+
+
+def _find_saturation(record: InferenceRecord) -> Iterator[Finding]:
+    if record.is_saturated:
+        yield Finding(
+            "saturated",
+            f"The machine completed {record.calls_per_second:.3g} of {record.setup.rate:g} requested calls per second. "
+            "The queue grew, so the latencies depend on how long the measurement lasted.",
+            "Lower rate=, or raise clients= if the CPU or GPU is not fully used.",
         )

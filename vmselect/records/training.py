@@ -20,6 +20,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 from pydantic import Field, model_validator
 
 from vmselect._checks import check_count, check_mapping, check_name, check_number, check_seconds, list_items, maybe
+from vmselect._hooks import hook
 from vmselect.errors import ArgumentError
 from vmselect.findings import Finding, findings_html, table_html
 from vmselect.records.record import (
@@ -491,9 +492,8 @@ class Profile(Record):
     @property
     def findings(self) -> tuple[Finding, ...]:
         """Findings about this profile, each with a remedy, including diagnoses of what limits the training."""
-        from vmselect.records.warnings import find_warnings
-
-        return find_warnings(self)
+        findings: tuple[Finding, ...] = hook("profile_findings")(self)
+        return findings
 
     @property
     def file_stem(self) -> str:

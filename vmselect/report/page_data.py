@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from vmselect.comparison.speedup import compare_workers
@@ -52,6 +52,7 @@ def page_data(ranking: Ranking, *, most: int = MAX_CANDIDATES) -> dict[str, Any]
         "coefficients": [{"name": part.name, "multiplies": part.multiplies[0]} for part in SUMMED],
         "error_model": ErrorModel.of(ranking.candidates.machine_estimates, ranking.settings.confidence).to_dict(),
         "probe": next_probe.to_dict(ranking),
+        "restated_findings": _find_restated(ranking, data["findings"]),
         "omitted_candidates": len(ranking.candidates) - len(kept),
         "steps": [step_points(one, most=MAX_STEPS) for one in stepped[:MAX_PROFILES]],
         "usage": [usage_points(title, usage) for title, usage in sampled[:MAX_SAMPLED]],
@@ -75,6 +76,15 @@ def _choose_candidates(ranking: Ranking, most: int) -> list[int]:
         for order in orders:
             kept.update(order[: most // (len(measured) * len(orders))].tolist())
     return sorted(kept)
+
+
+def _find_restated(ranking: Ranking, findings: Sequence[Mapping[str, Any]]) -> list[int]:
+    """Positions of findings about the best candidate that the ranking states again for its number of epochs."""
+    if not ranking:
+        return []
+    stated = ranking.best.findings
+    general = [vars(finding) for finding in ranking.findings_of(int(ranking.positions[0][0])) if finding not in stated]
+    return [position for position, finding in enumerate(findings) if finding in general]
 
 
 def _subject(ranking: Ranking) -> list[str]:

@@ -80,7 +80,15 @@ class Adjustment(NamedTuple):
 
     ratio: float = 1.0
     factor: float = 1.0
-    findings: tuple[Finding, ...] = ()
+    applied: tuple[Finding, ...] = ()
+    """Findings about the corrections that are applied."""
+    seen: tuple[Finding, ...] = ()
+    """Findings about deviations that are not corrected yet."""
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """All findings about the prediction."""
+        return (*self.seen, *self.applied)
 
     def apply(self, interval: Interval[float]) -> Interval[float]:
         """``interval`` with this correction."""
@@ -105,7 +113,7 @@ class Adjustment(NamedTuple):
             terms={name: (once * self.ratio, each * self.ratio) for name, (once, each) in model.terms.items()},
             first_validation_seconds=model.first_validation_seconds * self.ratio,
             validation_seconds=model.validation_seconds * self.ratio,
-            idle_seconds=model.idle_seconds * self.ratio,
+            waits=model.waits.scaled(self.ratio),
             low=low,  # type: ignore[arg-type]
             high=high,  # type: ignore[arg-type]
         )
@@ -199,12 +207,11 @@ class Recalibration:
         family = machine_family(instance_type) or ""
         bias, scale = self.biases.get((basis, family)), self.scales.get(basis)
         shift, factor = bias.shift if bias else 0.0, scale.factor if scale else 1.0
-        findings = []
-        if bias and bias.systematic:
-            findings.append(_describe_bias(bias))
-        if scale and factor != 1:
-            findings.append(_describe_scale(scale, basis, self.confidence))
-        return Adjustment(math.exp(shift), factor, tuple(findings))
+        about_bias = (_describe_bias(bias),) if bias and bias.systematic else ()
+        about_scale = (_describe_scale(scale, basis, self.confidence),) if scale and factor != 1 else ()
+        if shift:
+            return Adjustment(math.exp(shift), factor, (*about_bias, *about_scale))
+        return Adjustment(1.0, factor, about_scale, about_bias)
 
 
 def recalibrate_estimate(estimate: RuntimeEstimate, records: Record | Iterable[Record]) -> RuntimeEstimate:

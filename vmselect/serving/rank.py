@@ -90,7 +90,8 @@ def gather_services(records: Sequence[InferenceRecord]) -> tuple[list[Service], 
             where = (record.instance_type, record.provider or "", record.region or "")
             groups[*where, record.batch_size or 1, record.setup.clients].append(record)
     # A saturated machine is no problem here: its capacity is measured by saturating it.
-    warnings = [f for record in records for f in record.findings if f.severity == "warning" and f.code != "saturated"]
+    found = [finding for record in records for finding in record.list_findings(saturation=False)]
+    warnings = [finding for finding in found if finding.severity == "warning"]
     services = [
         Service(
             instance_type=name, provider=provider or None, regions=(region,) if region else (), batch_size=batch_size,

@@ -8,16 +8,14 @@ import pytest
 
 from tests.support.profiles import probed
 from vmselect.estimation.autotune_wait import (
-    WAITS,
     Waiting,
     count_pipelines,
     expect_share,
     expect_waiting,
-    price_waits,
     split_wait,
     weigh_evidence,
 )
-from vmselect.findings import Finding
+from vmselect.estimation.runtime import Waits
 from vmselect.records.usage import Summary, Usage
 
 
@@ -94,14 +92,14 @@ def test_how_often_a_processor_without_a_free_core_waits(
 
 
 def test_what_waits_take_in_all_and_cost() -> None:
-    found = (Finding(WAITS, "It waits.", "Do."), Finding("other", "Other.", "Do."))
-    assert price_waits(found, idle_seconds=0.0, epochs=100) == found
-    waits, other = price_waits(found, idle_seconds=36.0, epochs=100, usd_per_hour=2.5)
-    assert other == found[1]
-    assert "100 epochs" in waits.message
-    assert "1 h" in waits.message
-    assert "$2.50" in waits.message
-    assert "$" not in price_waits(found, idle_seconds=36.0, epochs=100)[0].message
+    waits = Waits(mean_seconds=36.0, longest_seconds=60.0, often=0.6, epoch_seconds=300.0)
+    whole = waits.describe("a", 100, 2.5)
+    assert (whole.code, whole.severity) == ("waits-between-epochs", "warning")
+    assert all(text in whole.message for text in ("100 epochs", "1 h", "$2.50"))
+    assert "$" not in waits.describe("a", 100, None).message
+    assert "epochs the waits" not in waits.describe("a", None, None).message
+    assert waits.are_long
+    assert waits.scaled(2.0) == Waits(72.0, 120.0, 0.6, 600.0)
 
 
 @pytest.mark.parametrize(

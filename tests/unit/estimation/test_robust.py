@@ -234,7 +234,7 @@ def test_waits_for_the_autotuner_depend_on_the_cpu_load() -> None:
         assert estimate.low <= without.seconds + 100 * WAIT <= estimate.high or busy < 1.0
         finding = next(f for f in estimate.findings if f.code == "waits-between-epochs")
         assert "autotune.enabled = False" in finding.remedy
-        idle = fit_runtime(waiting(busy=busy)).idle_seconds
+        idle = fit_runtime(waiting(busy=busy)).waits.mean_seconds
         assert format_seconds(100 * idle) in finding.message
         assert finding.severity == "warning"
     assert 0.1 < share[0.1] < 0.3 < share[0.5] < share[1.0] < 1.0
@@ -245,7 +245,7 @@ def test_waits_for_the_autotuner_depend_on_the_cpu_load() -> None:
 def test_a_ranking_has_the_cost_of_waits_at_each_epoch_count() -> None:
     profile = waiting()
     ranking = vs.rank([profile], epochs=[10, 1000], catalog=prices(("a", 7.2)))
-    idle = fit_runtime(profile).idle_seconds
+    idle = fit_runtime(profile).waits.mean_seconds
     for row in ranking.rows:
         finding = next(f for f in row.findings if f.code == "waits-between-epochs")
         seconds = idle * row.epochs
@@ -271,7 +271,7 @@ def test_a_wait_that_was_seen_is_replaced_by_that_of_a_whole_epoch() -> None:
     unseen = vs.estimate(waiting(boundary=0.01), epochs=100)
     assert seen.seconds > unseen.seconds
     assert seen.terms["epoch_boundaries"] < 100 * (WAIT + 0.1)
-    idle = fit_runtime(waiting(boundary=0.33)).idle_seconds
+    idle = fit_runtime(waiting(boundary=0.33)).waits.mean_seconds
     assert seen.terms["epoch_boundaries"] == pytest.approx(100 * idle, abs=0.1)
 
 
@@ -289,7 +289,7 @@ def test_an_epoch_that_may_just_miss_a_wake_up_has_a_wider_interval() -> None:
 def test_epochs_without_validation_wait_by_their_own_length() -> None:
     def idle(**options: Any) -> float:
         profile = make([[STEP] * 20] * 2, boundary=0.01, self_tuning_input=True, steps_per_epoch=50, **options)
-        return fit_runtime(profile).idle_seconds
+        return fit_runtime(profile).waits.mean_seconds
 
     never, always = idle(), idle(validations=[3.0, 3.0])
     assert idle(validations=[3.0, 3.0], validation_freq=2) == pytest.approx((never + always) / 2)
@@ -301,7 +301,7 @@ def test_endless_data_wait_once_when_the_training_ends() -> None:
     endless = waiting(continuous_input=True)
     profile = endless.model_copy(update={"setup": endless.setup.model_copy(update={"epochs": 10})})
     estimate = vs.estimate(profile, epochs=10)
-    assert fit_runtime(profile).idle_seconds == 0
+    assert fit_runtime(profile).waits.mean_seconds == 0
     assert 0 < estimate.seconds - without.seconds < 60
     assert estimate.high >= without.seconds + 21
     assert vs.estimate(profile, epochs=11).seconds - estimate.seconds == pytest.approx(12.0, abs=0.1)
@@ -320,7 +320,7 @@ def spread_over(profile: Profile, replicas: int) -> Profile:
 
 def test_pipelines_of_several_devices_wait_one_after_the_other() -> None:
     """An epoch of 12 s: the first pipeline waits until 20.47 s, the second until 40.95 s, the third until 81.91 s."""
-    idle = {replicas: fit_runtime(spread_over(waiting(), replicas)).idle_seconds for replicas in (1, 2, 4)}
+    idle = {replicas: fit_runtime(spread_over(waiting(), replicas)).waits.mean_seconds for replicas in (1, 2, 4)}
     each = (20.47 - 12, 40.95 - 12, 81.91 - 12)
     assert idle[2] / idle[1] == pytest.approx((each[0] / 2 + each[1] / 4 + each[2] / 4) / each[0], rel=0.05)
     assert idle[4] == idle[2]  # more than three were not seen to wait
@@ -332,7 +332,7 @@ def test_what_pipelines_of_several_devices_waited_is_taken_out_of_what_was_seen(
     assert split_wait(0.0, 2.0, pipelines=3) == (0.0, False)
     assert split_wait(2.0, 2.0, pipelines=3) == (0.0, None)  # between two wake-ups: unknown
     seen = vs.estimate(spread_over(waiting(boundary=2.89), 2), epochs=100)
-    idle = fit_runtime(spread_over(waiting(boundary=2.89), 2)).idle_seconds
+    idle = fit_runtime(spread_over(waiting(boundary=2.89), 2)).waits.mean_seconds
     assert seen.terms["epoch_boundaries"] == pytest.approx(100 * idle, abs=0.5)
     assert "long-boundary" not in codes(seen)
 

@@ -19,10 +19,11 @@ from vmselect.estimation.readings import (
     Block,
     Readings,
 )
+from vmselect.estimation.runtime import Waits
 from vmselect.estimation.statistics import (
     Level,
 )
-from vmselect.estimation.warnings import find_warnings
+from vmselect.estimation.warnings import find_changes, find_warnings
 from vmselect.records import Validation
 
 STEP = Level(0.5, 0.0, 0.0, 0.0)
@@ -43,15 +44,16 @@ def find_codes(
     readings = Readings(unit=unit, blocks=[Block(times, [1] * len(times))])
     if endings:
         readings.first_endings, readings.later_endings = [endings[0]], [endings[1]]
+    profiles = [probed(**setup)]
     found = find_warnings(
-        [probed(**setup)],
+        profiles,
         readings,
         step=step,
         boundaries=boundaries or Boundaries(),
         saves=saves or Saves(),
         epoch_seconds=10.0,
     )
-    return [finding.code for finding in found]
+    return [finding.code for finding in (*find_changes(profiles, readings), *found)]
 
 
 @pytest.mark.parametrize(("count", "found"), [(0, ["few-readings"]), (2, ["few-readings"]), (3, [])])
@@ -81,8 +83,7 @@ def test_a_speed_that_changed_by_more_than_a_fifth(seconds: list[float], expecte
 
 @pytest.mark.parametrize(("longest", "expected"), [(0.5, False), (0.51, True)])
 def test_waits_are_named_from_a_twentieth_of_the_epoch_on(longest: float, expected: bool) -> None:
-    waiting = Waiting(Level(0.25, 0.0, 0.0, 0.0), 0.4, longest)
-    assert ("waits-between-epochs" in find_codes(boundaries=Boundaries(waiting=waiting))) is expected
+    assert Waits(0.25, longest, 0.4, epoch_seconds=10.0).are_long is expected
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -12,6 +11,7 @@ import pytest
 
 import vmselect as vs
 from tests.support.profiles import make_profile
+from vmselect.diagnosis import Cause
 from vmselect.errors import ArgumentError, RankingError
 from vmselect.ranking.next_probe import probe_seconds, rank_probes
 from vmselect.ranking.probability import ErrorModel
@@ -118,9 +118,8 @@ def test_unknown_territory_is_refused_with_the_probe_that_would_help() -> None:
 
 
 def test_input_bound_work_is_refused(monkeypatch) -> None:
-    monkeypatch.setattr(
-        "vmselect.prediction.machines.find_host_limits", lambda _: [SimpleNamespace(code="input-bound")]
-    )
+    waits = Cause("input-bound", {"input_wait_share": 0.5})
+    monkeypatch.setattr("vmselect.prediction.machines.find_host_limit", lambda _: waits)
     ranking = rank([profile(), two_gpus()], gpus=4)
     assert not predicted(ranking)
     assert {one.reason_code for one in ranking.excluded} == {"input_bound"}

@@ -157,14 +157,12 @@ function readFindings(payload, candidates) {
   const unnamed = (number, text) => [...types[number]].sort((a, b) => b.length - a.length)
     .reduce((rest, type) => rest.replaceAll(type, "that machine"), text ?? "");
   const whole = new Set(payload.ranking_findings);
-  // For the best candidate, the ranking repeats a finding with an addition.
-  const more = [...whole].map((number) => payload.findings[number]);
-  const goesOn = ({ code, message }) => more.some((one) => one.code === code && one.message.startsWith(message));
+  const restated = new Set(payload.page.restated_findings);
   const kinds = new Map();
   payload.findings.forEach((finding, number) => {
     const { code, message, remedy, severity } = finding;
     // The page itself states what depends on its settings.
-    if (code === "old-prices" || code === "spot-deadline" || (!whole.has(number) && goesOn(finding))) return;
+    if (code === "old-prices" || code === "spot-deadline" || restated.has(number)) return;
     const key = JSON.stringify([code, unnamed(number, remedy)]);
     const kind = kinds.get(key) ?? { code, remedy, severity, messages: [] };
     if (kind.remedy !== remedy) kind.remedy = unnamed(number, remedy);

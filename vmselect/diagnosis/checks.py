@@ -1,11 +1,14 @@
-"""Findings about a single profile."""
+"""Checks of a single profile, and its examination: all that is known about its measurement, computed once."""
 
 from __future__ import annotations
 
 import statistics
 from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
 
-from vmselect._hooks import hook
+from vmselect.diagnosis.causes import Cause, describe_causes, find_causes
+from vmselect.diagnosis.disturbance import Disturbance, find_disturbance
 from vmselect.findings import Finding, warnings_first
 from vmselect.records.training import Profile
 from vmselect.units import count_of
@@ -22,20 +25,59 @@ SHORT_STEP_SECONDS = 0.005
 """Step time in seconds below which, on JAX and torch, the extra thread in which Keras starts steps is measurable."""
 
 
-def find_warnings(profile: Profile) -> tuple[Finding, ...]:
-    """All findings about ``profile``, warnings first."""
-    checks = (
-        _unused_gpu,
-        _outcome,
-        _dispatch,
-        _early_stopping,
-        Profile.find_unknown_machine,
-        _setup,
-        _steps,
-        _contention,
-    )
-    found = [finding for check in checks for finding in check(profile)]
-    return warnings_first([*found, *hook("find_causes")(profile), *_missing_parts(profile)])
+@dataclass(frozen=True)
+class Examination:
+    """What a profile shows about its own measurement: causes as numbers, and all else that is made from them."""
+
+    profile: Profile
+    causes: tuple[Cause, ...]
+
+    @classmethod
+    def of(cls, profile: Profile) -> Examination:
+        """Examine ``profile``. Rankings call this once per profile and pass the result on."""
+        return cls(profile, find_causes(profile))
+
+    @cached_property
+    def disturbance(self) -> Disturbance:
+        """How much known disturbances may have slowed down the probe."""
+        return find_disturbance(self.causes)
+
+    @property
+    def narrowed_by(self) -> tuple[str, ...]:
+        """What narrows the interval of an estimate from this profile, the most effective first."""
+        checks = (_contention, _unstable_steps, _few_steps)
+        return tuple(finding.remedy for check in checks for finding in check(self.profile))
+
+    def findings(self, *, early_stopping: bool = True) -> tuple[Finding, ...]:
+        """All findings about the profile, warnings first.
+
+        Without ``early_stopping``, the finding about a callback that may end the training is left out: a row of a
+        ranking states it for its number of epochs.
+        """
+        profile = self.profile
+        checks = (
+            _unused_gpu,
+            _outcome,
+            _dispatch,
+            *([_early_stopping] if early_stopping else []),
+            Profile.find_unknown_machine,
+            _setup,
+            _few_steps,
+            _unstable_steps,
+            _contention,
+        )
+        # A training that its device limits is in the desired state, which needs no finding.
+        problems = [cause for cause in self.causes if cause.kind != "compute-bound"]
+        return warnings_first([
+            *(finding for check in checks for finding in check(profile)),
+            *describe_causes(profile, problems),
+            *_missing_parts(profile),
+        ])  # fmt: skip
+
+
+def check_profile(profile: Profile) -> tuple[Finding, ...]:
+    """All findings about ``profile``, warnings first. Implements ``profile.findings``."""
+    return Examination.of(profile).findings()
 
 
 def _outcome(profile: Profile) -> Iterator[Finding]:
@@ -87,7 +129,7 @@ def _early_stopping(profile: Profile) -> Iterator[Finding]:
         )
 
 
-def _steps(profile: Profile) -> Iterator[Finding]:
+def _few_steps(profile: Profile) -> Iterator[Finding]:
     steady = profile.timeline.steps.steady_seconds
     if profile.probe in ("iteration", "loop") and len(steady) < FEW_STEPS and profile.outcome != "out_of_memory":
         yield Finding(
@@ -96,6 +138,10 @@ def _steps(profile: Profile) -> Iterator[Finding]:
             "estimate is uncertain.",
             "Probe with a larger steps=, or on more data.",
         )
+
+
+def _unstable_steps(profile: Profile) -> Iterator[Finding]:
+    steady = profile.timeline.steps.steady_seconds
     if len(steady) < FEW_STEPS:
         return
     quartiles = statistics.quantiles(steady, n=4)
