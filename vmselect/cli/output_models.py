@@ -20,11 +20,10 @@ from vmselect.catalog.refresh import Progress
 from vmselect.comparison.output import ChangesOutput, ComparedOutput
 from vmselect.estimation.runtime import TERMS
 from vmselect.ranking.output import NextProbeOutput, RankingOutput
-from vmselect.records.forecast import Basis
 from vmselect.records.registry import KINDS
 from vmselect.records.registry import REQUIRED as REQUIRED_IN_FILES
 from vmselect.records.training import METHOD_TIMES, Outcome
-from vmselect.scoring.forecast import Unscored
+from vmselect.scoring.output import ScoreOutput
 from vmselect.sweeps.run import Cleaned
 
 Severity = Literal["warning", "info"]
@@ -81,96 +80,6 @@ class Spread(Output):
     value: float
     low: float
     high: float
-
-
-# -- scores of forecasts -----------------------------------------------------------------------------------------------
-
-
-class ScoreGroup(Output):
-    """Errors and coverage of a group of forecasts."""
-
-    group: str
-    outcomes: int
-    error_percent: float
-    bias_percent: float
-    coverage: float
-    coverage_low: float
-    coverage_high: float
-    width_percent: float
-    regret_percent: float | None
-
-
-class Case(Output):
-    """A forecast of a training and its outcome, the real time of the training."""
-
-    title: str
-    method: str
-    basis: Basis
-    family: str
-    gpu: str
-    backend: str
-    model: str
-    month: str
-    batch_size: int | None
-    epochs: float
-    real_seconds: float
-    seconds: float
-    seconds_low: float
-    seconds_high: float
-    confidence: float
-    error_percent: float
-    inside: bool
-    width_percent: float
-    real_cost_usd: float | None
-    cost_usd: float | None
-    differences: str
-    forecast: str
-    outcome: str
-
-
-class WorstCase(Case):
-    """A forecast with a large error, and its findings."""
-
-    findings: list[Finding]
-
-
-class Reliability(Output):
-    """Share of outcomes inside their intervals, at one confidence level of the intervals."""
-
-    confidence: float
-    coverage: float
-    low: float
-    high: float
-
-
-class Waiting(Output):
-    """A forecast whose outcome is not known yet."""
-
-    forecast: str
-    title: str
-
-
-UnscoredRow = _model(Unscored)
-
-
-class Score(Output):
-    """Comparison of forecasts with their outcomes."""
-
-    verdict: str
-    outcomes: int
-    mean_error_percent: float | None
-    bias_percent: float | None
-    coverage: float | None
-    confidence: float | None
-    width_percent: float | None
-    regret: dict[str, float | None]
-    groups: dict[str, list[ScoreGroup]]
-    reliability: list[Reliability]
-    worst: list[WorstCase]
-    cases: list[Case]
-    unscored: list[UnscoredRow]
-    waiting: list[Waiting]
-    findings: list[Finding]
 
 
 # -- rows --------------------------------------------------------------------------------------------------------------
@@ -393,7 +302,7 @@ OUTPUTS: Mapping[str, Printed] = {
     "prices-refresh": Printed(1, list[_model(Progress)], ("prices refresh",)),
     "ranking": Printed(1, RankingOutput, ("rank", "select", "demo")),
     "schema": Printed(1, list[SchemaRow], ("schema",)),
-    "score": Printed(1, Score, ("score show",)),
+    "score": Printed(1, ScoreOutput, ("score show",)),
     "serve-inference": Printed(1, list[InferenceRow], ("serve inference",)),
     "serve-transfer": Printed(1, list[TransferRow], ("serve transfer",)),
     "sweep-clean": Printed(1, list[_model(Cleaned)], ("sweep clean",)),

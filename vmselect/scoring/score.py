@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import statistics
@@ -17,7 +16,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from vmselect._checks import check_choice, check_indent
+from vmselect._checks import check_choice
 from vmselect._hooks import hook
 from vmselect.findings import Finding
 from vmselect.intervals import Interval
@@ -135,14 +134,15 @@ class Score:
         ``name`` is ``method``, ``basis``, ``family`` (of the machine), ``gpu``, ``backend``, ``model`` or ``month``.
         """
         check_choice("name", name, BY)
-        return pd.DataFrame(self._group_rows(name))
+        return pd.DataFrame(self.group_rows(name))
 
     @property
     def groups(self) -> pd.DataFrame:
         """The tables of :meth:`by` for all names, in one DataFrame."""
-        return pd.DataFrame([{"by": name, **row} for name in BY for row in self._group_rows(name)])
+        return pd.DataFrame([{"by": name, **row} for name in BY for row in self.group_rows(name)])
 
-    def _group_rows(self, name: str) -> list[dict[str, Any]]:
+    def group_rows(self, name: str) -> list[dict[str, Any]]:
+        """Errors and coverage of the groups by ``name``, sorted by group."""
         groups: dict[str, list[Case]] = {}
         for case in self.cases:
             groups.setdefault(case.groups[name], []).append(case)
@@ -178,26 +178,12 @@ class Score:
             rows.append({"confidence": level, "coverage": observed.value, "low": observed.low, "high": observed.high})
         return pd.DataFrame(rows, columns=["confidence", "coverage", "low", "high"])
 
-    def payload(self) -> dict[str, Any]:
-        """All results as a dictionary of plain values for JSON."""
-        names = ("mean_error_percent", "bias_percent", "coverage", "confidence", "width_percent")
-        return {
-            "verdict": self.verdict,
-            "outcomes": len(self),
-            **{name: getattr(self, name) for name in names},
-            "regret": self.regret,
-            "groups": {name: self._group_rows(name) for name in BY},
-            "reliability": self.reliability.to_dict("records"),
-            "worst": [case.row() | {"findings": [vars(finding) for finding in case.findings]} for case in self.worst],
-            "cases": [case.row() for case in self.cases],
-            "unscored": [asdict(outcome) for outcome in self.unscored],
-            "waiting": [{"forecast": forecast.id, "title": forecast.title} for forecast in self.waiting],
-            "findings": [asdict(finding) for finding in self.findings],
-        }
-
     def to_json(self, *, indent: int | None = None) -> str:
-        """The result of :meth:`payload` as JSON text."""
-        return json.dumps(self.payload(), indent=check_indent(indent), ensure_ascii=False, allow_nan=False)
+        """All results as JSON text."""
+        # The models take time to import, and most results are never written as JSON.
+        from vmselect.scoring.output import describe_score
+
+        return describe_score(self).to_json(indent=indent)
 
     def chart(self, kind: str = "reliability", **options: Any) -> Any:
         """An Altair chart: ``reliability`` (observed and promised coverage) or ``errors`` (forecast and real times)."""
@@ -380,32 +366,16 @@ class Accuracy:
         """A DataFrame with a row per training."""
         return pd.DataFrame([asdict(row) for row in self.rows])
 
-    def payload(self) -> dict[str, Any]:
-        """All results as a dictionary of plain values for JSON."""
-        return {
-            "rows": [_only_finite(asdict(row)) for row in self.rows],
-            "mean_error_percent": self.mean_error_percent,
-            "coverage": self.coverage,
-            "confidence": self.confidence,
-            "kendall_tau": dict(self.kendall_tau),
-            "regret": dict(self.regret),
-            "excluded": [asdict(training) for training in self.excluded],
-            "verdict": self.verdict,
-        }
-
     def to_json(self, *, indent: int | None = None) -> str:
-        """The result of :meth:`payload` as JSON text."""
-        return json.dumps(self.payload(), indent=check_indent(indent), ensure_ascii=False, allow_nan=False)
+        """All results as JSON text."""
+        # The models take time to import, and most results are never written as JSON.
+        from vmselect.scoring.output import describe_accuracy
+
+        return describe_accuracy(self).to_json(indent=indent)
 
     def chart(self, kind: str = "real-estimate", **options: Any) -> Any:
         """An Altair chart with a pair of bars (real, estimate) per training."""
         return hook("accuracy_chart")(self, kind, **options)
-
-
-def _only_finite(row: Mapping[str, Any]) -> dict[str, Any]:
-    """A copy of ``row`` with None for the error of a training of zero seconds, because JSON has no NaN."""
-    unknown = {name for name, value in row.items() if isinstance(value, float) and not math.isfinite(value)}
-    return {**row, **dict.fromkeys(unknown)}
 
 
 def kendall_tau(pairs: Sequence[tuple[float, float]]) -> float | None:
