@@ -22,7 +22,7 @@ import vmselect as vs
 from tests.support.comparisons import factorial
 from tests.support.priced import prices
 from tests.support.profiles import make_epoch_profile, make_profile
-from vmselect.cli.output import Format, emit, print_err, print_out
+from vmselect.cli.output import print_csv, print_err, print_out, print_table
 from vmselect.records.usage import Usage
 from vmselect.report import render_page
 from vmselect.report.comparison_page import render_comparisons
@@ -145,7 +145,7 @@ def check_terminal(name: str, _: Path) -> None:
     """Whatever commands and results print is printable, line breaks apart, and rich takes no part of it for markup."""
     ranking = _rank(name)
     with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.redirect_stderr(io.StringIO()) as err:
-        emit([{"name": name, name: 1}], ["name", name], format=Format.table)
+        print_table([{"name": name, name: 1}], ["name", name])
         print_out(name)
         print_err([name, *ranking.findings, *ranking.excluded])
     printed = [out.getvalue(), err.getvalue(), *map(str, (ranking, *ranking.rows, _profile(name)))]
@@ -161,7 +161,7 @@ def check_terminal(name: str, _: Path) -> None:
 def check_spreadsheet(name: str, folder: Path) -> None:
     """No cell of a CSV file is a formula, and a name fills one cell."""
     with contextlib.redirect_stdout(io.StringIO()) as out:
-        emit([{"name": name, name: -1.5}], ["name", name], format=Format.csv)
+        print_csv([{"name": name, name: -1.5}], ["name", name])
     files = [out.getvalue()]
     with contextlib.suppress(vs.errors.CatalogError):
         offer = {"provider": "lab", "instance_type": "x", "region": "r", "market": "spot", "usd_per_hour": 1.0}

@@ -1,7 +1,7 @@
 """Write the JSON Schemas that ship: ``python tests/support/write_schemas.py``.
 
 A schema whose structure differs from its file is not written: raise the version of the output in
-``vmselect/cli/output_models.py``, or the format of the record. If the version was never released, delete the file
+``vmselect/cli/schema.py``, or the format of the record. If the version was never released, delete the file
 instead.
 """
 
@@ -11,8 +11,7 @@ import json
 import sys
 from typing import Any
 
-from vmselect.cli.output_models import generate_schema, schema_file, schema_names
-from vmselect.cli.schema import FOLDER
+from vmselect.cli.schema import FOLDER, generate_schema, schema_file, schema_names
 
 
 def structure(schema: Any) -> Any:

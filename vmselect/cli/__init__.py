@@ -18,7 +18,7 @@ from vmselect.cli.estimate import estimate
 from vmselect.cli.export import export
 from vmselect.cli.label import label
 from vmselect.cli.mcp import mcp
-from vmselect.cli.output import QuietOption, accept_quiet, flag, print_err, set_quiet
+from vmselect.cli.output import QuietOption, add_common_options, flag, print_err, set_quiet
 from vmselect.cli.probe import CONTEXT, probe
 from vmselect.cli.rank import next_probe, rank, report, select
 from vmselect.cli.schema import schema
@@ -55,7 +55,7 @@ app.add_typer(prices.app, name="prices")
 app.add_typer(sweep.app, name="sweep")
 app.add_typer(serve.app, name="serve")
 app.add_typer(history.app, name="history")
-accept_quiet(app)
+add_common_options(app)
 
 
 def main() -> None:

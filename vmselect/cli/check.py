@@ -7,13 +7,15 @@ import shutil
 import textwrap
 from collections.abc import Iterable, Iterator
 from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import typer
 
+from vmselect._models import make_model
 from vmselect.cli.options import ProfilesArgument
 from vmselect.cli.output import Format, FormatOption, emit, print_err, print_out
 from vmselect.errors import CatalogError, VmselectError
+from vmselect.records.training import METHOD_TIMES, Outcome
 from vmselect.units import format_seconds, printable
 
 if TYPE_CHECKING:
@@ -24,7 +26,20 @@ if TYPE_CHECKING:
 TRAINING_CODES = ("too-disturbed", "waits-between-epochs", "waits-at-the-end", "changing-speed")
 """Codes of the findings of an estimate that are shown next to those of the profile itself."""
 
-COLUMNS = ("file", "instance_type", "batch_size", "model", "outcome", "severity", "code", "message", "remedy")
+CheckRow = make_model(
+    "CheckRow",
+    "A finding of a profile, or a profile without findings.",
+    file=str,
+    instance_type=str | None,
+    batch_size=int | None,
+    model=str | None,
+    outcome=Outcome,
+    severity=Literal["warning", "info", "fine"],
+    code=str | None,
+    message=str | None,
+    remedy=str | None,
+    **dict.fromkeys(METHOD_TIMES, float | None),
+)
 MAX_WIDTH = 100
 """Largest width of the printed text in characters."""
 
@@ -44,13 +59,11 @@ def check(
 
       vmselect check profiles/g4dn.xlarge-64-20260901T101500.json --format json
     """
-    from vmselect.records.training import METHOD_TIMES
-
     rows, unreadable = check_profiles(profiles)
     if format is Format.table:
         print_out("\n".join(_describe(rows)), raw=True)
     else:
-        emit(rows, (*COLUMNS, *METHOD_TIMES), format=format)
+        emit(rows, CheckRow, format=format)
     print_err(unreadable)
     if unreadable:
         raise typer.Exit(2)
@@ -78,8 +91,6 @@ def check_profiles(paths: list[str]) -> tuple[list[dict[str, Any]], list[str]]:
 
 def _describe(rows: Iterable[dict[str, Any]]) -> Iterator[str]:
     """Yield the lines of a text block per profile: machine and model, file, times, and findings with their remedies."""
-    from vmselect.records.training import METHOD_TIMES
-
     width = min(shutil.get_terminal_size().columns, MAX_WIDTH)
     for number, (file, group) in enumerate(groupby(rows, key=lambda row: row["file"])):
         findings = list(group)

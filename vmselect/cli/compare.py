@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,7 +9,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from vmselect.cli.options import PriceOptions, limit_option, with_price_options
-from vmselect.cli.output import Format, FormatOption, emit, flag, frame_rows, print_err, print_out, working
+from vmselect.cli.output import (
+    Format,
+    FormatOption,
+    flag,
+    frame_rows,
+    print_csv,
+    print_err,
+    print_json,
+    print_out,
+    print_table,
+    working,
+)
 from vmselect.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -177,7 +187,7 @@ def _compare_versions(
 ) -> None:
     """Print the changes from the profiles ``before`` to the profiles ``after``, and exit by the limits."""
     from vmselect.comparison.changes import find_changes
-    from vmselect.comparison.output import ChangeOutput, describe_change
+    from vmselect.comparison.output import ChangeOutput, describe, describe_change
     from vmselect.records import load_profiles
 
     if markdown is not None and markdown.is_dir():
@@ -193,9 +203,9 @@ def _compare_versions(
             **limits,
         )
     if format is Format.json:
-        print_out(changes.to_json(indent=1), raw=True)
+        print_json(describe(changes))
     elif format is Format.csv:
-        emit([vars(describe_change(change)) for change in changes], [*ChangeOutput.model_fields], format=format)
+        print_csv([vars(describe_change(change)) for change in changes], [*ChangeOutput.model_fields])
     else:
         for change in changes:
             print_out(f"{change}{' (above the limit)' if change.exceeds else ''}")
@@ -272,17 +282,17 @@ def _print(
     if format is Format.json:
         from vmselect.comparison.output import describe
 
-        payloads = [describe(part).payload() for part in parts]
-        print_out(json.dumps(payloads[0] if len(payloads) == 1 else payloads, indent=1, allow_nan=False), raw=True)
+        outputs = [describe(part) for part in parts]
+        print_json(outputs[0] if len(outputs) == 1 else [output.payload() for output in outputs])
     elif format is Format.csv:
-        emit([row for frame in csv for row in frame_rows(frame)], list(csv[0].columns), format=format)
+        print_csv([row for frame in csv for row in frame_rows(frame)], list(csv[0].columns))
     else:
         for i, rows in enumerate(tables):
             if i < len(parts):
                 print_out(parts[i].verdict)
-            emit(rows, list(rows[0]), format=format)
+            print_table(rows, list(rows[0]))
             for others in filter(None, more[i : i + 1]):
-                emit(others, list(others[0]), format=format)
+                print_table(others, list(others[0]))
             print_err(below[i : i + 1])
     print_err(dict.fromkeys(f"{f.severity.capitalize()}: {f}" for part in parts for f in getattr(part, "findings", ())))
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from vmselect import _defaults
+from vmselect._models import Number, Numbers, Output
 from vmselect._stores import Place, check_place
 from vmselect.cli.options import (
     BootOption,
@@ -23,7 +24,7 @@ from vmselect.cli.options import (
     ValidationFromOption,
     read_numbers,
 )
-from vmselect.cli.output import Format, FormatOption, emit, flag, frame_rows, print_err
+from vmselect.cli.output import Format, FormatOption, emit, flag, frame_rows, print_csv, print_err, print_table
 from vmselect.errors import ArgumentError, VmselectError
 from vmselect.units import count_of, list_all
 
@@ -32,11 +33,46 @@ if TYPE_CHECKING:
     from vmselect.findings import Finding
     from vmselect.records import Profile
 
-COLUMNS = (
-    "instance_type", "batch_size", "model", "epochs", "seconds", "low", "high", "training", "initialization", "method",
-    "repetitions",
-)  # fmt: skip
-FIT_COLUMNS = ("instance_type", "fit", "fits", "name", *COLUMNS[1:])
+FIT_FIELDS = ("fit", "fits", "name")
+"""Fields of estimates of a script with several fits."""
+
+
+class EstimateRow(Output):
+    """The time of a training on a machine, in seconds, and its parts (``terms``)."""
+
+    instance_type: str | None
+    fit: int | str | None = None
+    fits: int | None = None
+    name: str | None = None
+    batch_size: int | None
+    model: str | None
+    epochs: Number | None
+    seconds: float
+    low: float
+    high: float
+    training: float | None
+    initialization: float | None
+    method: str
+    confidence: float
+    repetitions: int | None
+    terms: Numbers
+
+
+class MemoryRow(Output):
+    """Peak GPU memory at a batch size, or the largest batch size that fits a GPU type."""
+
+    answer: Literal["peak", "largest"]
+    model: str | None
+    gpu_model: str | None
+    gpu_memory_gib: float | None
+    usable_gib: float | None
+    batch_size: int | None
+    peak_gib: float | None
+    low_gib: float | None
+    high_gib: float | None
+    basis: str | None
+
+
 Rows = Iterable[tuple[dict[str, Any], "tuple[Finding, ...]"]]
 
 
@@ -126,15 +162,25 @@ def estimate(
         steps_per_epoch=steps_per_epoch, boot_seconds=boot_seconds, validation_freq=validation_freq,
         validation_from=validation_from,
     )  # fmt: skip
-    rows = found.rows
-    shown = [name for name in TERMS if terms and name not in COLUMNS and any(name in row for row in rows)]
-    columns = FIT_COLUMNS if any("fit" in row for row in rows) else COLUMNS
-    emit(rows, (*columns, *shown), format=format)
+    columns = estimate_columns(found.rows)
+    if format is Format.json:
+        emit(found.rows, EstimateRow, columns=columns, format=format)
+    else:
+        rows = [row | row["terms"] for row in found.rows]
+        shown = [name for name in TERMS if terms and name not in columns and any(name in row for row in rows)]
+        columns = [name for name in columns if name not in ("confidence", "terms")] + shown
+        (print_csv if format is Format.csv else print_table)(rows, columns)
     print_err(found.findings)
     print_err([f"Kept {count_of(len(found.kept), 'forecast')} in {check_place('keep', keep)}."] if found.kept else [])
     print_err(found.failed)
     if found.failed or any(finding.code == EXCLUDED_FIT for finding in found.findings):
         raise typer.Exit(2)
+
+
+def estimate_columns(rows: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Fields of :class:`EstimateRow` that ``rows`` have: those of several fits only if a row is of a fit."""
+    fits = any("fit" in row for row in rows)
+    return [name for name in EstimateRow.model_fields if fits or name not in FIT_FIELDS]
 
 
 @dataclass
@@ -222,9 +268,9 @@ def _show_memory(paths: list[str], batch_size: int | None, gpu: str | None, form
             ("peak", "Peak memory of one GPU by batch size", PEAK_COLUMNS),
             ("largest", "Largest batch size that fits one GPU", ALL_COLUMNS[1:]),
         ):
-            emit([row for row in rows if row["answer"] == answer], columns, format=format, title=title)
+            print_table([row for row in rows if row["answer"] == answer], columns, title=title)
     else:
-        emit(rows, ALL_COLUMNS, format=format)
+        emit(rows, MemoryRow, format=format)
     print_err(failed)
     if failed:
         raise typer.Exit(2)
@@ -268,6 +314,7 @@ def _each_fit(same: list[Profile], counts: list[int] | None, options: dict[str, 
         sizes = {fit.batch_size for fit in program.fits}
         total = {name: getattr(program, name) for name in ("seconds", "low", "high")}
         total |= {"fits": sum(fit.times for fit in program.fits), "method": options["method"]}
+        total |= {"confidence": options["confidence"], "terms": {}}
         total |= {"batch_size": sizes.pop() if len(sizes) == 1 else None}
         fits = f"all but {list_all(program.excluded)}" if program.excluded else "all"
         yield machine | {"fit": fits} | total, program.findings
@@ -276,7 +323,7 @@ def _each_fit(same: list[Profile], counts: list[int] | None, options: dict[str, 
 def _row(one: RuntimeEstimate) -> dict[str, Any]:
     """Return the fields of an estimate as a dict, with initialization and training as separate fields."""
     before = one.terms.get("initialization", 0.0)
-    return one.to_dict() | dict(one.terms) | {"training": one.seconds - before, "initialization": before}
+    return one.to_dict() | {"training": one.seconds - before, "initialization": before}
 
 
 def _warnings(same: list[Profile]) -> Iterable[Finding]:

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from vmselect.cli.options import EpochsOption, ProfilesArgument, RankingOptions, read_numbers, with_ranking_options
-from vmselect.cli.output import print_err, print_out
+from vmselect.cli.output import JsonOption, print_err, print_written
 from vmselect.errors import ArgumentError
 
 
@@ -41,6 +41,7 @@ def export(
     ] = None,
     name: Annotated[str | None, typer.Option(help="Name of the run in the tracker.")] = None,
     epochs: EpochsOption = None,
+    as_json: JsonOption = False,
     *,
     options: RankingOptions,
 ) -> None:
@@ -75,4 +76,4 @@ def export(
         ranking = options.rank(profiles, **({"epochs": counts} if counts is not None else {}))
         print_err([ranking.verdict])
         export(ranking, to=to, folder=target, name=name)
-    print_out(target)
+    print_written([target], as_json=as_json)

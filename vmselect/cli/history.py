@@ -8,6 +8,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from vmselect._models import Output
 from vmselect.cli.output import Format, FormatOption, emit, frame_rows, is_quiet, print_err
 
 app = typer.Typer(help="List, compact and share the records in a folder or at a URL.", no_args_is_help=True)
@@ -20,10 +21,34 @@ FolderArgument = Annotated[
         metavar="FOLDER",
     ),
 ]
-LIST_COLUMNS = (
-    "created", "kind", "instance_type", "gpu", "model", "batch_size", "precision", "outcome", "step_seconds",
-    "total_seconds", "file",
-)  # fmt: skip
+
+
+class HistoryRow(Output):
+    """A record in a folder of records."""
+
+    created: str | None
+    kind: str
+    instance_type: str | None
+    gpu: str | None
+    model: str | None
+    batch_size: int | None
+    precision: str | None
+    outcome: str | None
+    step_seconds: float | None
+    total_seconds: float | None
+    file: str
+
+
+class Compaction(Output):
+    """Result of ``vmselect history compact``: numbers of records and of Parquet files."""
+
+    records: int
+    added: int
+    parts: int
+    unreadable: int
+
+
+LIST_COLUMNS = tuple(HistoryRow.model_fields)
 
 
 @app.command("list")
@@ -56,9 +81,8 @@ def list_records(
     )
     frame["created"] = frame["created"].dt.strftime("%Y-%m-%dT%H:%M:%SZ")
     frame = frame.astype(object).where(frame.notna(), other=None)
-    emit(
-        frame_rows(frame), LIST_COLUMNS, format=format, spare=("gpu", "model", "precision", "total_seconds", "outcome")
-    )
+    spare = ("gpu", "model", "precision", "total_seconds", "outcome")
+    emit(frame_rows(frame), HistoryRow, format=format, spare=spare)
     print_err(found.unreadable)
     if not len(frame):
         known = {str(name) for name in found.to_frame(["instance_type"])["instance_type"].dropna()}
@@ -93,7 +117,7 @@ def compact(
             listener=lambda read, total: bar.update(task, completed=read, total=total)
         )
     row = {"records": done.records, "added": done.added, "parts": done.parts, "unreadable": len(done.unreadable)}
-    emit([row], [*row], format=format)
+    emit([row], Compaction, format=format)
     print_err(done.unreadable)
     if done.unreadable:
         raise typer.Exit(1)

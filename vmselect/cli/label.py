@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from vmselect.cli.options import note_unknown_type
-from vmselect.cli.output import flag, print_err, print_out
+from vmselect.cli.output import JsonOption, flag, print_err, print_written
 from vmselect.units import count_of
 
 
@@ -24,6 +24,7 @@ def label(
     region: Annotated[str | None, typer.Option(help="Region of the machine, such as us-east-1.")] = None,
     provider: Annotated[str | None, typer.Option(help="Provider of the machine, such as aws.")] = None,
     replace: Annotated[bool, flag("--replace", help="Also change records that already name an instance type.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Name the machine of records that were made without an instance type, so that they can be priced and ranked.
 
@@ -40,8 +41,7 @@ def label(
     from vmselect.records.labels import ORIGINAL, label_records
 
     done = label_records(records, instance_type=instance_type, region=region, provider=provider, replace=replace)
-    for path in done.changed:
-        print_out(path)
+    print_written(done.changed, as_json=as_json)
     if done.changed:
         files = count_of(len(done.changed), "file")
         print_err([f"Wrote the instance type {instance_type} to {files}. The originals end in {ORIGINAL}."])

@@ -25,15 +25,14 @@ import typer
 from vmselect import __version__
 from vmselect._checks import check_path
 from vmselect._optional import require
-from vmselect.cli.check import COLUMNS as CHECK_COLUMNS
-from vmselect.cli.check import check, check_profiles
+from vmselect.cli.check import CheckRow, check, check_profiles
 from vmselect.cli.compare import compare, compare_groups, comparison_options, split_names
-from vmselect.cli.estimate import FIT_COLUMNS, estimate, estimate_trainings
+from vmselect.cli.estimate import EstimateRow, estimate, estimate_columns, estimate_trainings
 from vmselect.cli.options import PriceOptions, RankingOptions, open_catalog
-from vmselect.cli.output import frame_rows, plain_rows, print_err
-from vmselect.cli.prices import find_prices, show
+from vmselect.cli.output import frame_rows, make_rows, print_err
+from vmselect.cli.prices import find_prices, price_model, show
 from vmselect.cli.rank import next_probe, rank, rank_unprobed, read_epochs
-from vmselect.cli.sweep import show_plan
+from vmselect.cli.sweep import PlannedTrial, show_plan
 from vmselect.errors import ArgumentError, MissingPackageError, ProfileError, VmselectError
 
 if TYPE_CHECKING:
@@ -270,13 +269,11 @@ def _prices(
     top: int | None,
     **search: Any,
 ) -> dict[str, Any]:
-    from vmselect.catalog import COLUMNS
-
     listed = open_catalog(catalog, date=date, own_prices=own_prices)
     found = find_prices(listed, instance_type or [], retired=retired or bool(date), **search)
     shown = found.rows if top is None else found.rows.head(top)
     return {
-        "prices": plain_rows(frame_rows(shown), COLUMNS),
+        "prices": make_rows(frame_rows(shown), price_model()),
         "omitted": len(found.rows) - len(shown),
         "origin": found.origin,
         "findings": _plain_findings(found.findings),
@@ -286,7 +283,7 @@ def _prices(
 def _estimate(*, profiles: list[str], **options: Any) -> dict[str, Any]:
     found = estimate_trainings(profiles, **options)
     return {
-        "estimates": plain_rows(found.rows, (*FIT_COLUMNS, "confidence", "terms")),
+        "estimates": make_rows(found.rows, EstimateRow, estimate_columns(found.rows)),
         "findings": _plain_findings(found.findings),
         "errors": [str(error) for error in found.failed],
     }
@@ -312,12 +309,10 @@ def _next_probe(*, profiles: list[str], epochs: str | None, decide_at: int | Non
 
 
 def _check(*, profiles: list[str]) -> dict[str, Any]:
-    from vmselect.records.training import METHOD_TIMES
-
     rows, unreadable = check_profiles(profiles)
     if unreadable and not rows:
         raise ProfileError(unreadable[0])
-    return {"findings": plain_rows(rows, (*CHECK_COLUMNS, *METHOD_TIMES)), "errors": unreadable}
+    return {"findings": make_rows(rows, CheckRow), "errors": unreadable}
 
 
 def _compare(
@@ -373,7 +368,7 @@ def _plan_sweep(
     return {
         "plan_yaml": as_yaml(made.to_dict()),
         "trials": len(frame),
-        "first_trials": plain_rows(frame_rows(frame.head(TOP)), [str(name) for name in frame.columns]),
+        "first_trials": make_rows(frame_rows(frame.head(TOP)), PlannedTrial, [str(name) for name in frame.columns]),
         "location": made.location,
         "estimated_usd": estimated,
         "worst_usd": worst,

@@ -21,6 +21,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from vmselect._models import Output
+from vmselect.errors import ArgumentError
 from vmselect.units import printable
 
 if TYPE_CHECKING:
@@ -50,34 +52,69 @@ QuietOption = Annotated[
     bool, flag("--quiet", "-q", help="Print results and errors only, without messages and progress.")
 ]
 
+JsonOption = Annotated[bool, flag("--json", help="Print JSON; vmselect schema describes it.")]
+
 
 def emit(
     rows: Sequence[Mapping[str, Any]],
-    columns: Sequence[str],
+    model: type[Output],
     *,
     format: Format,  # noqa: A002
+    columns: Sequence[str] = (),
     title: str = "",
     spare: Collection[str] = (),
 ) -> None:
-    """Print ``columns`` of ``rows`` to standard output. Numbers are rounded in a table, but not in JSON and CSV.
+    """Print ``rows`` to standard output. Numbers are rounded in a table, but not in JSON and CSV.
 
-    If a table is too wide for the terminal, the columns in ``spare`` are omitted if all rows are equal in them.
+    The columns are the fields of ``model``, or only ``columns``. If a table is too wide for the terminal, the
+    columns in ``spare`` are omitted if all rows are equal in them.
     """
-    _replace_unprintable()
+    columns = columns or tuple(model.model_fields)
     if format is Format.json:
-        sys.stdout.write(json.dumps(plain_rows(rows, columns), indent=2) + "\n")
+        print_json(make_rows(rows, model, columns))
     elif format is Format.csv:
-        writer = csv.writer(sys.stdout, lineterminator="\n")
-        writer.writerow([_safe(column) for column in columns])
-        for row in rows:
-            writer.writerow([_safe(_cell(row.get(c))) for c in columns])
+        print_csv(rows, columns)
     else:
-        _print_table(rows, columns, title, spare)
+        print_table(rows, columns, title=title, spare=spare)
 
 
-def plain_rows(rows: Iterable[Mapping[str, Any]], columns: Sequence[str]) -> list[dict[str, Any]]:
-    """Return the ``columns`` of ``rows`` with values that JSON can contain."""
-    return [{column: _plain(row.get(column)) for column in columns} for row in rows]
+def make_rows(
+    rows: Iterable[Mapping[str, Any]], model: type[Output], columns: Sequence[str] = ()
+) -> list[dict[str, Any]]:
+    """``rows`` as plain values of the fields of ``model``, or only of ``columns``; NaN becomes None."""
+    names = columns or tuple(model.model_fields)
+    return [model(**{name: _plain(row.get(name)) for name in names}).payload() for row in rows]
+
+
+def print_json(value: Output | Sequence[Mapping[str, Any]]) -> None:
+    """Print a result, or plain rows, as JSON."""
+    plain = value.payload() if isinstance(value, Output) else value
+    print_out(json.dumps(plain, indent=1, allow_nan=False), raw=True)
+
+
+def print_csv(rows: Iterable[Mapping[str, Any]], columns: Sequence[str]) -> None:
+    """Print ``columns`` of ``rows`` as CSV."""
+    _replace_unprintable()
+    writer = csv.writer(sys.stdout, lineterminator="\n")
+    writer.writerow([_safe(column) for column in columns])
+    for row in rows:
+        writer.writerow([_safe(_cell(row.get(column))) for column in columns])
+
+
+class Written(Output):
+    """Files or folders that a command has written."""
+
+    files: list[str]
+
+
+def print_written(paths: Iterable[object], *, as_json: bool) -> None:
+    """Print the paths of written files, a line each or as JSON."""
+    files = [str(path) for path in paths]
+    if as_json:
+        print_json(Written(files=files))
+    else:
+        for file in files:
+            print_out(file)
 
 
 def print_out(line: object, *, raw: bool = False) -> None:
@@ -108,32 +145,39 @@ def is_quiet() -> bool:
     return _Verbosity.quiet
 
 
-def accept_quiet(app: typer.Typer) -> None:
-    """Add the option --quiet to all commands of ``app`` and of its groups, so that it may also follow their names."""
+def add_common_options(app: typer.Typer) -> None:
+    """Add --quiet to all commands of ``app`` and of its groups, and --json to those that have --format."""
     for command in app.registered_commands:
         if command.callback is not None:
-            command.callback = _with_quiet(command.callback)
+            command.callback = _with_common_options(command.callback)
     for group in app.registered_groups:
         if group.typer_instance is not None:
-            accept_quiet(group.typer_instance)
+            add_common_options(group.typer_instance)
 
 
-def _with_quiet(command: Callable[..., None]) -> Callable[..., None]:
-    """Return ``command`` with the option --quiet, or unchanged if it has a parameter ``quiet`` of its own.
+def _with_common_options(command: Callable[..., None]) -> Callable[..., None]:
+    """``command`` with the common options that are not among its own parameters.
 
     Typer reads the options from the signature of the returned function.
     """
     own = inspect.signature(command, eval_str=True).parameters
-    if "quiet" in own:
-        return command
-    option = inspect.Parameter("quiet", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=QuietOption)
+    added = []
+    if "quiet" not in own:
+        added.append(inspect.Parameter("quiet", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=QuietOption))
+    if "format" in own:
+        added.append(inspect.Parameter("as_json", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=JsonOption))
 
     @functools.wraps(command)
-    def run(*, quiet: bool, **given: Any) -> None:
-        set_quiet(quiet or is_quiet())
-        command(**given)
+    def run(**values: Any) -> None:
+        if "quiet" not in own:
+            set_quiet(values.pop("quiet") or is_quiet())
+        if "format" in own and values.pop("as_json"):
+            if values["format"] is Format.csv:
+                raise ArgumentError("--json and --format csv exclude each other. Remove one of them.")
+            values["format"] = Format.json
+        command(**values)
 
-    run.__signature__ = inspect.Signature([*own.values(), option])  # type: ignore[attr-defined]
+    run.__signature__ = inspect.Signature([*own.values(), *added])  # type: ignore[attr-defined]
     return run
 
 
@@ -164,7 +208,11 @@ def working(what: str) -> Iterator[None]:
         status.stop()
 
 
-def _print_table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], title: str, spare: Collection[str]) -> None:
+def print_table(
+    rows: Sequence[Mapping[str, Any]], columns: Sequence[str], *, title: str = "", spare: Collection[str] = ()
+) -> None:
+    """Print ``columns`` of ``rows`` as a table; see :func:`emit` for ``spare``."""
+    _replace_unprintable()
     # A pipe has no width: do not wrap cells there.
     console = Console(highlight=False, width=None if sys.stdout.isatty() else 400)
     widths = [max(map(cell_len, (column, *(_shown(row.get(column)) for row in rows)))) + 2 for column in columns]

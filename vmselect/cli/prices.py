@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
 import typer
 from rich.console import Console
@@ -11,8 +12,19 @@ from rich.progress import Progress as Bars
 from rich.progress import SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 
 from vmselect import _defaults
+from vmselect._models import Output, derive_model, make_model
 from vmselect.cli.options import CatalogOption, DateOption, OwnPricesOption, open_catalog
-from vmselect.cli.output import Format, FormatOption, emit, flag, frame_rows, is_quiet, print_err, print_out
+from vmselect.cli.output import (
+    Format,
+    FormatOption,
+    JsonOption,
+    emit,
+    flag,
+    frame_rows,
+    is_quiet,
+    print_err,
+    print_written,
+)
 from vmselect.units import count_of
 
 if TYPE_CHECKING:
@@ -29,6 +41,40 @@ ProviderOption = Annotated[
     list[str] | None, typer.Option("--provider", help="Provider, such as aws, azure or gcp; may be repeated.")
 ]
 RegionOption = Annotated[list[str] | None, typer.Option("--region", help="Region, such as us-east-1; may be repeated.")]
+
+
+@functools.cache
+def price_model() -> type[Output]:
+    """Model of a price: the fields of an offer."""
+    from vmselect.catalog import Offer
+
+    kinds = {name: field.annotation for name, field in Offer.model_fields.items()}
+    unknown = dict.fromkeys(("service", "date", "gpu_model", "source", "note"), str | None)
+    return make_model("Price", (Offer.__doc__ or "").partition("\n")[0], **kinds | unknown)
+
+
+@functools.cache
+def refresh_model() -> type[Output]:
+    """Model of the state of a region whose prices are fetched."""
+    from vmselect.catalog.refresh import Progress
+
+    return derive_model(Progress)
+
+
+class PriceChange(Output):
+    """A price that differs between two catalogs."""
+
+    change: Literal["new", "gone", "higher", "lower"]
+    provider: str
+    service: str | None
+    instance_type: str
+    region: str
+    market: str
+    old_usd_per_hour: float | None
+    new_usd_per_hour: float | None
+    percent: float | None
+    old_date: str | None
+    new_date: str | None
 
 
 @app.command()
@@ -50,15 +96,13 @@ def show(
     format: FormatOption = Format.table,  # noqa: A002
 ) -> None:
     """Show the prices of VM types, cheapest first: your refreshed prices, or else prices that ship with vmselect."""
-    from vmselect.catalog import COLUMNS
-
     matching = find_prices(
         open_catalog(catalog, date=date, own_prices=own_prices), instance_type or [], provider=provider, region=region,
         market=market, gpu=gpu, retired=retired or bool(date),
     )  # fmt: skip
     rows = matching.rows.head(top) if top else matching.rows
     title = f"{count_of(len(matching.rows), 'price')} in USD per hour, {matching.origin}"
-    emit(frame_rows(rows), COLUMNS, format=format, title=title, spare=SPARE)
+    emit(frame_rows(rows), price_model(), format=format, title=title, spare=SPARE)
     print_err(matching.findings)
     if len(rows) < len(matching.rows):
         left = len(matching.rows) - len(rows)
@@ -123,14 +167,13 @@ def check(
     Exit code 1 if a row is invalid or a price differs.
     """
     from vmselect.catalog import Catalog, compare_prices
-    from vmselect.catalog.catalog import CHANGE_COLUMNS
 
     earlier = Catalog.load(before, skip_bad_rows=True) if before else Catalog.embedded()
     current = Catalog.load(prices, skip_bad_rows=True) if prices else Catalog.refreshed(alone=True)
     changes = compare_prices(earlier, current)
     counts = ", ".join(f"{number} {change}" for change, number in changes["change"].value_counts().items())
     title = f"{counts or 'no change'}: {current.origin} against {earlier.origin}"
-    emit(frame_rows(changes), CHANGE_COLUMNS, format=format, title=title)
+    emit(frame_rows(changes), PriceChange, format=format, title=title)
     print_err([*earlier.findings, *current.findings])
     if len(changes) or current.findings:
         raise typer.Exit(1)
@@ -175,7 +218,7 @@ def refresh(
             provider or None, regions=region or None, max_age_hours=max_age_hours, source=source, progress=follow
         )
     rows = [vars(part) for part in sorted(outcome.parts, key=lambda part: (part.provider, part.region))]
-    emit(rows, ("provider", "region", "state", "rows", "detail"), format=format, title=f"Prices in {cache_folder()}")
+    emit(rows, refresh_model(), format=format, title=f"Prices in {cache_folder()}")
     print_err(outcome.findings)
     if any(part.state == "failed" for part in outcome.parts):
         raise typer.Exit(1)
@@ -184,8 +227,10 @@ def refresh(
 @app.command()
 def snapshot(
     folder: Annotated[Path, typer.Argument(help="Folder pricing/ in the source code of vmselect.")] = Path("pricing"),
+    as_json: JsonOption = False,
 ) -> None:
     """For developers of vmselect: write your refreshed prices as a new snapshot that ships with vmselect."""
     from vmselect.catalog.refresh import write_snapshot
 
-    print_out(f"Wrote {write_snapshot(folder)}. Now run: pytest tests/unit/catalog/test_snapshots.py")
+    print_written([write_snapshot(folder)], as_json=as_json)
+    print_err(["Now run: pytest tests/unit/catalog/test_snapshots.py"])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -19,7 +18,17 @@ from vmselect.cli.options import (
     read_weights,
     with_ranking_options,
 )
-from vmselect.cli.output import Format, FormatOption, emit, frame_rows, print_err, print_out
+from vmselect.cli.output import (
+    Format,
+    FormatOption,
+    emit,
+    frame_rows,
+    print_csv,
+    print_err,
+    print_json,
+    print_out,
+    print_table,
+)
 
 if TYPE_CHECKING:
     from vmselect.ranking import Ranking, Row
@@ -129,7 +138,8 @@ def next_probe(
 
       vmselect next profiles/ --epochs 50 --history team/ --objective time --format json
     """
-    from vmselect.ranking.next_probe import NextProbe, explain_no_probe
+    from vmselect.ranking.next_probe import explain_no_probe
+    from vmselect.ranking.output import NextProbeOutput
 
     ranking = rank_unprobed(profiles, epochs, decide_at, options)
     probe = ranking.next_probe
@@ -140,8 +150,7 @@ def next_probe(
             reasons = dict.fromkeys(str(one) for one in ranking.excluded)
             print_err(f"Excluded: {reason}." for reason in list(reasons)[:MAX_REASONS])
     else:
-        names = [field.name for field in fields(NextProbe)]
-        emit([asdict(probe)] if probe else [], names, format=format)
+        emit([vars(probe)] if probe else [], NextProbeOutput, format=format)
     if probe is None:
         raise typer.Exit(1)
 
@@ -239,16 +248,17 @@ def print_ranking(
     A table has at most ``top`` rows. ``more(row)`` returns columns to add after the epochs.
     """
     from vmselect.ranking.measures import MEASURES
+    from vmselect.ranking.output import ranking_output
 
     names = tuple(more(ranking.best)) if ranking else ()
     if format is Format.json:
-        print_out(ranking.to_json(indent=1), raw=True)
+        print_json(ranking_output(ranking))
     elif format is Format.csv:
         frame = ranking.to_frame()  # also has the columns of all measures
         measured = [MEASURES[name] for name in ranking.settings.measured]
         others = [name for measure in measured for name in measure.fields if name not in COLUMNS]
         rows = [line | more(row) for line, row in zip(frame_rows(frame), ranking, strict=True)]
-        emit(rows, (*COLUMNS, *others, *names), format=format)
+        print_csv(rows, (*COLUMNS, *others, *names))
     else:
         print_out(ranking.verdict)
     if format is Format.table and ranking:
@@ -256,7 +266,7 @@ def print_ranking(
         at = TABLE.index("epochs") + 1
         shown = [_shown(row) | more(row) for row in best]
         others = [name for name in ranking.settings.measured if name not in TABLE]
-        emit(shown, (*TABLE[:at], *names, *TABLE[at:-3], *others, *TABLE[-3:]), format=format, spare=SPARE)
+        print_table(shown, (*TABLE[:at], *names, *TABLE[at:-3], *others, *TABLE[-3:]), spare=SPARE)
     print_err(_remarks(ranking, top) if format is Format.table else ranking.findings)
     if not ranking:
         raise typer.Exit(1)

@@ -8,19 +8,21 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from vmselect.cli.output import Format, FormatOption, emit, frame_rows, print_err, print_out, working
+from vmselect.cli.output import (
+    Format,
+    FormatOption,
+    JsonOption,
+    frame_rows,
+    print_csv,
+    print_err,
+    print_json,
+    print_out,
+    print_table,
+    print_written,
+    working,
+)
 from vmselect.errors import ArgumentError
 from vmselect.units import SECONDS_PER_HOUR
-
-CASE_COLUMNS = (
-    "title", "method", "basis", "family", "gpu", "backend", "model", "month", "batch_size", "epochs", "real_seconds",
-    "seconds", "seconds_low", "seconds_high", "confidence", "error_percent", "inside", "width_percent", "real_cost_usd",
-    "cost_usd", "differences", "forecast", "outcome",
-)  # fmt: skip
-GROUP_COLUMNS = (
-    "by", "group", "outcomes", "error_percent", "bias_percent", "coverage", "coverage_low", "coverage_high",
-    "width_percent", "regret_percent",
-)  # fmt: skip
 
 
 class _ScoreGroup(TyperGroup):
@@ -68,19 +70,20 @@ def show(
       vmselect score records/ --html score.html --format json
     """
     from vmselect.records import load_records
+    from vmselect.scoring.output import CaseOutput, ScoreGroup, describe_score
     from vmselect.scoring.score import score
 
     with working("Reading forecasts and outcomes"):
         result = score(load_records(folders))
     groups = result.groups if by is None else result.by(by).assign(by=by)
     if format is Format.json:
-        print_out(result.to_json(indent=1), raw=True)
+        print_json(describe_score(result))
     elif format is Format.csv:
-        emit(frame_rows(result.to_frame()), CASE_COLUMNS, format=format)
+        print_csv(frame_rows(result.to_frame()), [*CaseOutput.model_fields])
     else:
         print_out(result.verdict)
         if result:
-            emit(frame_rows(groups), GROUP_COLUMNS, format=format)
+            print_table(frame_rows(groups), ["by", *ScoreGroup.model_fields])
     if html is not None:
         print_err([f"Page: {result.report(html).resolve().as_uri()}"])
     if format is Format.table:
@@ -98,6 +101,7 @@ def add(
     folder: Annotated[
         str | None, typer.Option(help="Folder for the record.", show_default="the folder of the forecast")
     ] = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Record the real time and cost of a training that was forecast, for vmselect score.
 
@@ -118,4 +122,4 @@ def add(
         raise ArgumentError(f"--hours must be above zero, not {hours:g}. Give the hours of the whole training.")
     target = folder or check_place("forecast", forecast).parent
     saved = record.outcome(seconds=hours * SECONDS_PER_HOUR, cost_usd=usd).save(target)
-    print_out(saved)
+    print_written([saved], as_json=as_json)

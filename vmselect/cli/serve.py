@@ -8,20 +8,46 @@ from typing import Annotated, Any
 import typer
 
 from vmselect import _defaults
+from vmselect._models import Output
 from vmselect.cli.output import Format, FormatOption, emit, flag, print_err
 from vmselect.errors import ArgumentError
 
-TRANSFER_COLUMNS = (
-    "instance_type", "url", "files", "megabytes", "streams", "upload_seconds_per_mb", "download_seconds_per_mb",
-    "first_upload_seconds", "first_download_seconds", "cost_usd",
-)  # fmt: skip
+
+class InferenceRow(Output):
+    """A machine that serves a model under a load."""
+
+    rank: int
+    instance_type: str
+    provider: str
+    region: str
+    market: str
+    batch_size: int
+    clients: int
+    load: float | None
+    instances: int
+    items_per_second: float
+    latency_seconds: float
+    hourly_usd: float
+    hourly_low: float
+    hourly_high: float
+    usd_per_million_items: float
+    tied_with_best: bool
 
 
-INFERENCE_COLUMNS = (
-    "rank", "instance_type", "provider", "region", "market", "batch_size", "clients", "load", "instances",
-    "items_per_second", "latency_seconds", "hourly_usd", "hourly_low", "hourly_high", "usd_per_million_items",
-    "tied_with_best",
-)  # fmt: skip
+class TransferRow(Output):
+    """Measured transfers to and from a store."""
+
+    instance_type: str | None
+    url: str
+    files: int
+    megabytes: float
+    streams: int
+    upload_seconds_per_mb: float | None
+    download_seconds_per_mb: float | None
+    first_upload_seconds: float | None
+    first_download_seconds: float | None
+    cost_usd: float | None
+
 
 app = typer.Typer(help="Measure transfers of data, and rank machines that serve a model.", no_args_is_help=True)
 
@@ -63,7 +89,7 @@ def inference(
         instances=instances, objective=objective, region=region or None, market=market,
         catalog=Catalog.load(prices) if prices else None,
     )  # fmt: skip
-    emit([vars(row) for row in ranking.rows], INFERENCE_COLUMNS, format=format, spare=("provider", "region", "market"))
+    emit([vars(row) for row in ranking.rows], InferenceRow, format=format, spare=("provider", "region", "market"))
     print_err([*map(str, ranking.excluded), *ranking.findings, ranking])
     if not ranking.rows:
         raise typer.Exit(1)
@@ -128,8 +154,8 @@ def transfer(
             raise ArgumentError("Without a terminal, vmselect cannot ask for confirmation. Add --yes.")
         typer.confirm("Start?", abort=True, err=True)
     record = probe_transfer(url, folder, **amounts, budget_usd=budget_usd, instance_type=instance_type, verbose=0)
-    row = {name: getattr(record, name, getattr(record.setup, name, None)) for name in TRANSFER_COLUMNS}
-    emit([row | {"megabytes": plan.total_bytes / 1e6}], TRANSFER_COLUMNS, format=format)
+    row = {name: getattr(record, name, getattr(record.setup, name, None)) for name in TransferRow.model_fields}
+    emit([row | {"megabytes": plan.total_bytes / 1e6}], TransferRow, format=format)
     print_err(record.findings)
 
 

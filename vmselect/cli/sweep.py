@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import shlex
 import signal
 import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from rich.console import Console
@@ -18,10 +17,12 @@ from rich.live import Live
 from rich.table import Table
 
 from vmselect import _defaults
+from vmselect._models import OpenOutput, Output, derive_model
 from vmselect.cli.options import CatalogOption, DateOption, OwnPricesOption, open_catalog
 from vmselect.cli.output import Format, FormatOption, emit, flag, frame_rows, is_quiet, print_err, print_out
 from vmselect.errors import ArgumentError, SweepError, VmselectError
 from vmselect.sweeps.journal import STATUSES
+from vmselect.sweeps.run import Cleaned
 from vmselect.units import count_of, format_seconds, format_usd
 
 if TYPE_CHECKING:
@@ -110,6 +111,62 @@ def show_plan(
         raise typer.Exit(1)
 
 
+class PlannedTrial(OpenOutput):
+    """A trial of a plan, with a field per factor."""
+
+    trial: str
+    repetition: int
+    block: str
+    instance_type: str | None
+    nodes: int
+    usd_per_hour: float
+    estimated_usd: float
+    worst_usd: float
+    command: str
+
+
+class TrialStatus(OpenOutput):
+    """The state of a trial, with a field per factor."""
+
+    trial: str
+    status: str
+    attempts: int
+    seconds: float | None
+    spent_usd: float
+    records: int
+    reason: str
+
+
+class SweepEvent(OpenOutput):
+    """An event of a running sweep; its further fields depend on the event."""
+
+    event: str
+    at: str
+
+
+class SweepSummary(Output):
+    """Summary of a sweep, which is printed as its last line."""
+
+    event: Literal["summary"]
+    folder: str
+    records: int
+    failed: list[str]
+    skipped: list[str]
+    unproved: list[str]
+    spent_usd: float
+    worst_usd: float
+    sure: list[str]
+    added: list[str]
+    saved_usd: float
+    saved_worst_usd: float
+    not_started: list[str]
+    url: str | None
+    uncopied: dict[str, str]
+
+
+CleanedOutput = derive_model(Cleaned)
+
+
 @app.command()
 def run(
     plan: PlanArgument,
@@ -190,7 +247,7 @@ def status(
     state = read_state(folder)
     rows = status_rows(state)
     names = dict.fromkeys(name for row in rows for name in row)
-    emit(rows, tuple(names), format=format)
+    emit(rows, TrialStatus, columns=tuple(names), format=format)
     print_err(state.damaged)
     counts = ", ".join(f"{count} {status}" for status, count in state.count_statuses().items() if count)
     spent = f"{format_usd(state.spent_usd)} spent (including the worst case of trials that may still run)"
@@ -232,7 +289,7 @@ def clean(
     if not yes and state.open_attempts and not _ask(f"Stop {running} that may still run?"):
         raise typer.Exit(2)
     done = clean_up(folder, accept=accept or ())
-    emit([vars(one) for one in done], ("trial", "attempt", "gone", "detail"), format=format)
+    emit([vars(trial) for trial in done], CleanedOutput, format=format)
     proved = sum(one.gone for one in done)
     ended = f"{count_of(proved, 'trial')} {'has' if proved == 1 else 'have'} ended, {len(done) - proved} may still run."
     print_err([ended if done else "No trial was running."])
@@ -285,16 +342,24 @@ def _finish(
     price_options: Sequence[str],
 ) -> None:
     if format is Format.json:
-        summary = {
-            "event": "summary", "folder": str(result.folder), "records": len(result.records),
-            "failed": [one.id for one in result.failed], "skipped": [one.id for one in result.skipped],
-            "unproved": [one.id for one in result.unproved], "spent_usd": result.spent_usd,
-            "worst_usd": result.worst_usd, "sure": [one.id for one in result.skipped if one.sure],
-            "added": [one.id for one in result.added], "saved_usd": result.saved_usd,
-            "saved_worst_usd": result.saved_worst_usd, "not_started": [one.id for one in result.not_started],
-            "url": result.url, "uncopied": dict(result.uncopied),
-        }  # fmt: skip
-        print_out(json.dumps(summary))
+        summary = SweepSummary(
+            event="summary",
+            folder=str(result.folder),
+            records=len(result.records),
+            failed=[trial.id for trial in result.failed],
+            skipped=[trial.id for trial in result.skipped],
+            unproved=[trial.id for trial in result.unproved],
+            spent_usd=result.spent_usd,
+            worst_usd=result.worst_usd,
+            sure=[trial.id for trial in result.skipped if trial.sure],
+            added=[trial.id for trial in result.added],
+            saved_usd=result.saved_usd,
+            saved_worst_usd=result.saved_worst_usd,
+            not_started=[trial.id for trial in result.not_started],
+            url=result.url,
+            uncopied=dict(result.uncopied),
+        )
+        print_out(summary.to_json(), raw=True)
     else:
         print_out(result)
     print_err([*result.failed, *result.skipped, *result.unproved])
@@ -370,7 +435,7 @@ def _confirm(proposal: Proposal, format: Format) -> bool:  # noqa: A002
 
 def _emit_plan(frame: pd.DataFrame, format: Format) -> None:  # noqa: A002
     spare = ("repetition", "block", "nodes", "instance_type")
-    emit(frame_rows(frame), tuple(map(str, frame.columns)), format=format, spare=spare)
+    emit(frame_rows(frame), PlannedTrial, columns=tuple(map(str, frame.columns)), format=format, spare=spare)
 
 
 def _total(trials: int, estimated: float, worst: float, plan: Plan) -> str:
@@ -415,8 +480,8 @@ class View:
         if event["event"] == "add":
             self._factors[event["trial"]] = f"{self._factors.get(event['like'], '')} (added)"
         if self._as_json:
-            print_out(json.dumps({name: value for name, value in event.items() if name not in PRIVATE_FIELDS}))
-            sys.stdout.flush()
+            public = {name: value for name, value in event.items() if name not in PRIVATE_FIELDS}
+            print_out(SweepEvent(**public).to_json(), raw=True)
         elif sys.stderr.isatty():
             if self._live is None and event["event"] == "start" and not is_quiet():
                 # Once a second, so that showing the table uses no noticeable CPU time.

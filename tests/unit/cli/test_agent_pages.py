@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from vmselect.cli import app
 from vmselect.cli.mcp import list_tools
-from vmselect.cli.output_models import schema_names
+from vmselect.cli.schema import schema_names
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "support"))
 

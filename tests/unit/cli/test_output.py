@@ -13,12 +13,21 @@ from typer.main import get_command
 from typer.testing import CliRunner
 
 import vmselect as vs
+from vmselect._models import Output
 from vmselect.cli import app
-from vmselect.cli.output import Format, emit, print_err
+from vmselect.cli.output import Format, emit, print_csv, print_err, print_table
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "support"))
 
 from profiles import make_profile
+
+
+class Pair(Output):
+    """A row with an unknown value."""
+
+    a: float | None
+    b: float | None
+
 
 HOSTILE = "[bold]m[/bold] \x1b[31mred\x1b[0m \x07"
 
@@ -28,12 +37,12 @@ def is_plain(text: str) -> bool:
 
 
 def test_names_are_neither_markup_nor_terminal_commands(capsys: pytest.CaptureFixture[str]) -> None:
-    emit([{"name": HOSTILE}], ["name"], format=Format.table)
+    print_table([{"name": HOSTILE}], ["name"])
     print_err([HOSTILE])
     for stream in capsys.readouterr():
         assert "[bold]m[/bold]" in stream
         assert is_plain(stream)
-    emit([{"name": HOSTILE + "\nsecond,line"}], ["name"], format=Format.csv)
+    print_csv([{"name": HOSTILE + "\nsecond,line"}], ["name"])
     printed = capsys.readouterr().out
     assert len(printed.splitlines()) == 2
     assert is_plain(printed)
@@ -41,7 +50,7 @@ def test_names_are_neither_markup_nor_terminal_commands(capsys: pytest.CaptureFi
 
 @pytest.mark.parametrize(("printed_as", "expected"), [(Format.csv, "a,b\n1.5,\n"), (Format.json, '"b": null')])
 def test_unknown_values_are_empty(printed_as: Format, expected: str, capsys: pytest.CaptureFixture[str]) -> None:
-    emit([{"a": 1.5, "b": float("nan")}], ["a", "b"], format=printed_as)
+    emit([{"a": 1.5, "b": float("nan")}], Pair, format=printed_as)
     assert expected in capsys.readouterr().out
 
 
@@ -53,14 +62,14 @@ def test_a_narrow_terminal_omits_columns_in_which_rows_are_equal(
     heads = []
     for width in (80, 12):
         monkeypatch.setenv("COLUMNS", str(width))
-        emit(rows, ["name", "region", "time"], format=Format.table, spare=["name", "region"])
+        print_table(rows, ["name", "region", "time"], spare=["name", "region"])
         heads.append(capsys.readouterr().out.splitlines()[0])
     assert [[name in head for name in rows[0]] for head in heads] == [[True, True, True], [True, False, True]]
 
 
 @pytest.mark.parametrize("name", ["=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1", " =1", "\x1b=1"])
 def test_a_spreadsheet_takes_text_for_text(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    emit([{"name": name, "number": -1.5}], ["name", "number"], format=Format.csv)
+    print_csv([{"name": name, "number": -1.5}], ["name", "number"])
     cell, number = next(csv.reader([capsys.readouterr().out.splitlines()[1]]))
     assert cell.startswith("'")
     assert cell.isprintable()

@@ -19,8 +19,7 @@ from typer.testing import CliRunner
 import vmselect as vs
 from vmselect.catalog.refresh import Progress
 from vmselect.cli import app
-from vmselect.cli.output_models import OUTPUTS, generate_schema, schema_file, schema_names
-from vmselect.cli.schema import FOLDER, list_schemas
+from vmselect.cli.schema import FOLDER, generate_schema, list_schemas, outputs, schema_file, schema_names
 from vmselect.records import InferenceRecord, registry
 from vmselect.records.store import load_record
 from vmselect.records.training import Fit
@@ -76,12 +75,12 @@ def commands_with_json() -> Iterator[str]:
     while waiting:
         name, command = waiting.pop()
         waiting += [(f"{name} {part}".strip(), one) for part, one in getattr(command, "commands", {}).items()]
-        if any("--format" in option.opts for option in command.params):
+        if any("--json" in option.opts for option in command.params):
             yield name
 
 
 def test_every_command_with_json_output_has_a_schema() -> None:
-    described = {command.partition(" --")[0] for one in OUTPUTS.values() for command in one.commands}
+    described = {command.partition(" --")[0] for one in outputs().values() for command in one.commands}
     assert set(commands_with_json()) == described
 
 
@@ -127,6 +126,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name, seconds in (("g4dn.xlarge", 0.2), ("g5.xlarge", 0.08), ("not.sold", 0.1)):
         make_profile(name, seconds, environment={"precision": "float32"}).save(where / "machines")
     make_profile("g5.xlarge", 0.08).save(where / "sold")
+    make_profile("g4dn.xlarge", 0.08).save(where / "labels")
     rng = np.random.default_rng(0)
     for name, level in (("a", 0.010), ("b", 0.013)):
         for _ in range(4):
@@ -189,6 +189,7 @@ OUTPUT_OF = {
     ],
     "schema": ["schema"],
     "score": ["score {}/forecasts", "score {}/machines"],
+    "written": ["label {}/labels --instance-type g5.xlarge --replace"],
     "sweep-plan": ["sweep plan {}/plan.yaml"],
     "sweep-status": ["sweep status {}/sweep"],
     "serve-inference": ["serve inference {}/inference", "serve inference {}/inference --load 100"],
@@ -208,7 +209,7 @@ def test_output_is_valid(name: str, command: str, folder: Path) -> None:
     if name == "serve-transfer":
         pytest.importorskip("fsspec", reason="fsspec is not installed: nothing is transferred")
     words = [word.replace("{}", str(folder)) for word in command.split()]
-    value = json.loads(invoke(*words, "--format", "json"))
+    value = json.loads(invoke(*words, "--json"))
     assert value or command.startswith("next")
     assert problems(name, value) == []
 
@@ -229,7 +230,7 @@ def test_rows_that_need_a_network_are_valid() -> None:
 
 
 def test_every_output_is_tested() -> None:
-    assert {*OUTPUT_OF, "sweep-line", "prices-refresh", "sweep-clean"} == set(OUTPUTS)
+    assert {*OUTPUT_OF, "sweep-line", "prices-refresh", "sweep-clean"} == set(outputs())
 
 
 def test_another_field_and_a_missing_field_are_invalid(folder: Path) -> None:
