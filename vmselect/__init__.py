@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from vmselect.records import Profile as Profile
     from vmselect.records import load_profiles as load_profiles
     from vmselect.records import load_records as load_records
-    from vmselect.records.queries import history as history
+    from vmselect.records.history import history as history
     from vmselect.scoring.score import score as score
     from vmselect.sweeps import Plan as Plan
     from vmselect.sweeps import skypilot_estimator as skypilot_estimator
@@ -74,7 +74,7 @@ _HOMES = {
     "vmselect.probe.trainers": ("HuggingFaceProbe", "LightningProbe",),
     "vmselect.ranking": ("Interruptions", "Ranking", "rank", "select",),
     "vmselect.records": ("Profile", "load_profiles", "load_records",),
-    "vmselect.records.queries": ("history",),
+    "vmselect.records.history": ("history",),
     "vmselect.scoring.score": ("score",),
     "vmselect.serving": ("serving",),
     "vmselect.stats": ("stats",),

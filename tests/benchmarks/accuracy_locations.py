@@ -23,7 +23,7 @@ from accuracy_scores import cut
 from vmselect.estimation.readings import collect
 from vmselect.estimation.statistics import locate
 from vmselect.records import Profile
-from vmselect.records.warmup import detect_warmup
+from vmselect.records.step_times import detect_warmup
 
 Readings = Sequence[float]
 

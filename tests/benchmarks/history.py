@@ -37,13 +37,14 @@ def peak_mb():
     except (OSError, StopIteration):
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
-from vmselect.records.compacted import RANK_COLUMNS
+from vmselect.records.history import COLUMNS
+used = [name for name in COLUMNS if name not in ("version", "created", "writer", "factors", "parameters")]
 vs.load_profiles, vs.history
 start = time.perf_counter()
 if sys.argv[1] == "columns":
     import duckdb
     start = time.perf_counter()
-    found = vs.history(sys.argv[2]).to_frame(RANK_COLUMNS, kind="training")
+    found = vs.history(sys.argv[2]).to_frame(used, kind="training")
 else:
     found = vs.load_profiles(sys.argv[2])
 seconds = time.perf_counter() - start

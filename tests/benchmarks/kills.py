@@ -108,7 +108,7 @@ def tidy_after_an_hour(folder: Path) -> None:
 def vs_walk(folder: Path) -> list[object]:
     """All that a reader finds, readable or not, except that there is nothing."""
     from vmselect.records import Record
-    from vmselect.records.store import walk_records
+    from vmselect.records.files import walk_records
 
     return [found for path, found in walk_records(folder) if isinstance(found, Record) or path != folder]
 
@@ -116,7 +116,7 @@ def vs_walk(folder: Path) -> list[object]:
 def run_backend(runs: int, seed: int) -> dict[str, int]:
     import keras  # noqa: F401 - imported once, before the children are made
 
-    import vmselect.records.store  # noqa: F401
+    import vmselect.records.files  # noqa: F401
 
     chance = random.Random(seed)
     counts = dict.fromkeys(("kept", "nothing yet", "ended before", "lost", "broken", "failed"), 0)

@@ -19,8 +19,8 @@ import pytest
 import vmselect as vs
 from tests.support.profiles import make_profile
 from vmselect import _stores
-from vmselect.records import compacted
-from vmselect.records.store import Draft
+from vmselect.records import history as compacted
+from vmselect.records.files import RecordFile
 from vmselect.sweeps import resume, run
 
 pytest.importorskip("duckdb", reason="the history needs the extra 'history', which is not installed")
@@ -253,7 +253,7 @@ def test_records_over_sftp(sftp: tuple[str, Path]) -> None:
     url, folder = sftp
     saved = save(url, 1)
     profile = make_profile("drafted", 0.1)
-    draft = Draft(_stores.check_place("path", url), identity=profile.id)
+    draft = RecordFile(_stores.check_place("path", url))
     draft.write(profile)
     draft.finish(profile)
     saved.add(profile.id)

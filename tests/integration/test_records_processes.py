@@ -12,7 +12,7 @@ from pathlib import Path
 
 import vmselect as vs
 from vmselect.records import Profile
-from vmselect.records.store import Draft
+from vmselect.records.files import RecordFile
 
 
 def names(folder: Path) -> list[str]:
@@ -96,22 +96,22 @@ def test_what_a_killed_writer_left_does_not_stay_for_ever(tmp_path: Path) -> Non
     assert names(tmp_path) == ["b.json"]
 
 
-def read(folder: str, results) -> None:
-    results.put(len(vs.load_profiles(folder)))
+def write_and_wait(folder: str, results) -> None:
+    record = vs.Profile.from_times(instance_type="box", batch_size=8, iteration_seconds=0.1)
+    RecordFile(Path(folder)).write(record)
+    results.put(record.id)
+    time.sleep(600)
 
 
-def test_many_readers_recover_each_draft_once(tmp_path: Path) -> None:
-    for _ in range(20):
-        made = vs.Profile.from_times(instance_type="box", batch_size=8, iteration_seconds=0.1)
-        draft = Draft(tmp_path, identity=made.id)
-        draft.write(made)
-        draft._release()  # as if its process had died
+def test_many_killed_writers_leave_a_record_each(tmp_path: Path) -> None:
     context = multiprocessing.get_context("spawn")
     results = context.Queue()
-    readers = [context.Process(target=read, args=(str(tmp_path), results)) for _ in range(4)]
-    for reader in readers:
-        reader.start()
-    for reader in readers:
-        reader.join()
-    loaded = vs.load_profiles(tmp_path)
-    assert len({profile.id for profile in loaded}) == len(loaded) == len(names(tmp_path)) == 20
+    writers = [context.Process(target=write_and_wait, args=(str(tmp_path), results)) for _ in range(6)]
+    for writer in writers:
+        writer.start()
+    written = {results.get(timeout=120) for _ in writers}
+    for writer in writers:
+        writer.kill()
+        writer.join()
+    assert {profile.id for profile in vs.load_profiles(tmp_path)} == written
+    assert len(names(tmp_path)) == len(written) == 6

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import vmselect as vs
 from vmselect.records import InferenceRecord
-from vmselect.records.latency_histogram import bucket_of, count_buckets, percentile, percentile_of_buckets, value_of
+from vmselect.records.inference import bucket_of, bucket_seconds, count_buckets, percentile_of, percentile_of_buckets
 
 times = st.floats(min_value=1e-6, max_value=1e4)
 percents = st.floats(min_value=0.1, max_value=100)
@@ -19,13 +19,13 @@ percents = st.floats(min_value=0.1, max_value=100)
 
 @given(st.lists(times, min_size=1, max_size=300), percents)
 def test_a_histogram_gives_every_percentile_within_half_a_percent(values: list[float], percent: float) -> None:
-    exact = percentile(values, percent)
+    exact = percentile_of(values, percent)
     assert percentile_of_buckets(count_buckets(values), percent) == pytest.approx(exact, rel=0.0051)
 
 
 @given(times)
 def test_a_bucket_stands_for_what_is_in_it(seconds: float) -> None:
-    assert value_of(bucket_of(seconds)) == pytest.approx(seconds, rel=0.0051)
+    assert bucket_seconds(bucket_of(seconds)) == pytest.approx(seconds, rel=0.0051)
 
 
 @given(st.lists(times, min_size=1, max_size=100), st.randoms(use_true_random=False), percents, percents)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vmselect.probe.timer import Reservoir, StepTimer, build_timeline
-from vmselect.records.warmup import detect_warmup
+from vmselect.records.step_times import detect_warmup
 
 nanoseconds = st.integers(0, 10**10)
 epochs = st.lists(

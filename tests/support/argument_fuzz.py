@@ -20,7 +20,7 @@ from vmselect import catalog as prices
 from vmselect.errors import VmselectError
 from vmselect.probe.sampling import Alarm
 from vmselect.records import InferenceRecord, TransferRecord
-from vmselect.records.record import Environment
+from vmselect.records.base import Environment
 
 
 class Odd:

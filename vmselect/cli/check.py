@@ -74,7 +74,7 @@ def check(
 def check_profiles(paths: list[str]) -> tuple[list[dict[str, Any]], list[str]]:
     """A row per finding of the profiles, or a row with the severity "fine"; and why other files cannot be read."""
     from vmselect.records import Profile
-    from vmselect.records.store import walk_records
+    from vmselect.records.files import walk_records
 
     rows: list[dict[str, Any]] = []
     unreadable: list[str] = []

@@ -210,7 +210,7 @@ def estimate_trainings(
     """
     from vmselect.estimation import Workload
     from vmselect.records import Profile, load_records
-    from vmselect.records.store import walk_records
+    from vmselect.records.files import walk_records
 
     options["workload"] = Workload(validation_freq=validation_freq, validation_from=validation_from)
     counts = read_numbers(epochs, option="--epochs") if epochs is not None else None
@@ -254,7 +254,7 @@ def _show_memory(paths: list[str], batch_size: int | None, gpu: str | None, form
     from vmselect.prediction.memory import COLUMNS as ALL_COLUMNS
     from vmselect.prediction.memory import PEAK_COLUMNS
     from vmselect.records import Profile
-    from vmselect.records.store import walk_records
+    from vmselect.records.files import walk_records
 
     files = [one for _, one in walk_records(paths, kind="training")]
     failed = [one for one in files if isinstance(one, VmselectError)]

@@ -73,7 +73,7 @@ def list_records(
       vmselect history list s3://team/records --kind training --format csv
     """
     from vmselect.catalog import find_nearest
-    from vmselect.records.queries import history
+    from vmselect.records.history import history
 
     found = history(_choose(folder))
     frame = found.to_frame(
@@ -108,7 +108,7 @@ def compact(
 
       vmselect history compact s3://team/records --format json
     """
-    from vmselect.records.queries import history
+    from vmselect.records.history import history
 
     columns = (TextColumn("reading records"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True, disable=is_quiet()) as bar:

@@ -38,7 +38,7 @@ def label(
 
       vmselect label profiles/ --instance-type Standard_NC6s_v3 --provider azure --region eastus
     """
-    from vmselect.records.labels import ORIGINAL, label_records
+    from vmselect.records.history import ORIGINAL, label_records
 
     done = label_records(records, instance_type=instance_type, region=region, provider=provider, replace=replace)
     print_written(done.changed, as_json=as_json)

@@ -150,7 +150,7 @@ class Tool:
         """Check the ``given`` arguments and return the result of the tool. Raise a VmselectError if this fails."""
         from pydantic import ValidationError
 
-        from vmselect.records.record import describe_invalid
+        from vmselect.records.base import describe_invalid
 
         try:
             checked = self.arguments.model_validate(given)

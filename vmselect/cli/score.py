@@ -114,7 +114,7 @@ def add(
     """
     from vmselect._stores import check_place
     from vmselect.records import Forecast
-    from vmselect.records.store import load_record
+    from vmselect.records.files import load_record
 
     record = load_record(forecast, kind="forecast")
     assert isinstance(record, Forecast)

@@ -16,7 +16,7 @@ from vmselect.comparison.groups import TEST_FIELDS, Comparison, plain_rows
 from vmselect.comparison.requirements import Fact, Scores
 from vmselect.comparison.significance import Summary
 from vmselect.comparison.speedup import Scaling, Speedup
-from vmselect.records.record import Factor
+from vmselect.records.base import Factor
 
 
 class Metric(Output):

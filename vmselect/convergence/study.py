@@ -24,7 +24,7 @@ from vmselect.errors import ArgumentError, ProfileError
 from vmselect.findings import Finding, findings_html, table_html
 from vmselect.intervals import Interval
 from vmselect.records.convergence import MAX_EPOCHS_RUN, ConvergenceRecord, ConvergenceRun, StoppingRule, check_same
-from vmselect.records.store import find_records
+from vmselect.records.files import find_records
 from vmselect.units import printable
 
 if TYPE_CHECKING:

@@ -181,9 +181,7 @@ def _pipeline_seconds(profile: Profile) -> dict[int, float]:
         return {}
     timeline = profile.timeline
     lengths = {epoch.epoch: epoch.seconds for epoch in timeline.epochs}
-    # Uses the labels in the file, not the warm-up as detected today: another median would change old estimates.
-    columns = zip(timeline.steps.seconds, timeline.steps.covers, timeline.steps.label, strict=True)
-    steady = [seconds / covers for seconds, covers, label in columns if label == "steady"]
+    steady = timeline.steps.steady_seconds
     if profile.environment.backend == "tensorflow" and steady:
         for first in timeline.steps.labelled("first"):
             compiling = max(0.0, first.seconds - statistics.median(steady) * first.covers - FIRST_RUN_SECONDS)
@@ -205,7 +203,7 @@ def _collect_steps(profile: Profile, readings: Readings) -> None:
         readings.first_units = first.covers
     warm = Block([], [])
     steady: dict[int, Block] = {}
-    for epoch, seconds, covers, label in zip(steps.epoch, steps.seconds, steps.covers, steps.labels, strict=True):
+    for epoch, seconds, covers, label in zip(steps.epoch, steps.seconds, steps.covers, steps.label, strict=True):
         if label in ("steady", "warmup"):
             block = warm if label == "warmup" else steady.setdefault(epoch, Block([], []))
             block.seconds.append(seconds)

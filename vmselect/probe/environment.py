@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from urllib.parse import urlsplit
 
 if TYPE_CHECKING:
-    from vmselect.records.record import Fact, Gpu, Placement
+    from vmselect.records.base import Fact, Gpu, Placement
 
 PACKAGES = ("keras", "tensorflow", "jax", "jaxlib", "torch", "numpy")
 
@@ -143,7 +143,7 @@ def read_gpus() -> tuple[Gpu, ...]:
 
 
 def _read_gpu(pynvml: Any, index: int, driver: Any) -> Gpu | None:
-    from vmselect.records.record import Gpu
+    from vmselect.records.base import Gpu
 
     handle = query_nvml(pynvml, "nvmlDeviceGetHandleByIndex", index)
     if handle is None:
@@ -447,7 +447,7 @@ def locate(*, instance_type: str | None = None, region: str | None = None) -> Pl
     ``VMSELECT_REGION``, the firmware (DMI), and the cloud's metadata service. The service is queried only if the
     firmware identifies a cloud, so that a machine outside the clouds sends no request.
     """
-    from vmselect.records.record import Fact, Placement
+    from vmselect.records.base import Fact, Placement
 
     kind = _given(instance_type, "argument") or _given(os.environ.get("VMSELECT_INSTANCE_TYPE"), "environment")
     place = _given(region, "argument") or _given(os.environ.get("VMSELECT_REGION"), "environment")
@@ -468,7 +468,7 @@ def locate(*, instance_type: str | None = None, region: str | None = None) -> Pl
 
 
 def _given(value: str | None, source: str) -> Fact | None:
-    from vmselect.records.record import Fact
+    from vmselect.records.base import Fact
 
     text = (value or "").strip()
     return Fact.model_validate({"value": text[:200], "source": source}) if text else None

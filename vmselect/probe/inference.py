@@ -29,9 +29,16 @@ from vmselect.probe.load_generator import Batch, CallTally, Clock, Load, Sleep, 
 from vmselect.probe.options import CommonOptions, check_target, choose_path
 from vmselect.probe.recording import MachineFacts, read_facts
 from vmselect.probe.sampling import Observation, watch_call
-from vmselect.records.inference import Calls, InferenceRecord, InferenceSetup, Label
-from vmselect.records.latency_histogram import GROWTH, count_buckets, value_of
-from vmselect.records.warmup import detect_warmup
+from vmselect.records.inference import (
+    GROWTH,
+    Calls,
+    InferenceRecord,
+    InferenceSetup,
+    Label,
+    bucket_seconds,
+    count_buckets,
+)
+from vmselect.records.step_times import detect_warmup
 from vmselect.units import count_of, format_seconds
 
 MAX_CLIENTS = 1_000
@@ -57,7 +64,7 @@ def build_calls(tally: CallTally) -> Calls:
         if len(steady) == total:
             longest = max(reading.latency_ns for reading in steady) if steady else 0
         else:
-            longest = min(longest, round(value_of(max(counts)) * GROWTH**0.5 * 1e9))
+            longest = min(longest, round(bucket_seconds(max(counts)) * GROWTH**0.5 * 1e9))
     labels: list[Label] = ["warmup" if position < warmup else "steady" for position in range(len(readings))]
     return Calls(
         total=total,

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 from vmselect.errors import ArgumentError
 from vmselect.probe.timer import Reservoir
-from vmselect.records.latency_histogram import bucket_of
+from vmselect.records.inference import bucket_of
 
 Clock = Callable[[], int]
 Sleep = Callable[[float], Any]

@@ -101,10 +101,10 @@ def choose_path(given: str | os.PathLike[str] | None) -> Place | None:
 
 def check_target(path: Place | None, kind: str) -> None:
     """Raise an error before a measurement if a record of this ``kind`` could not be written to ``path`` afterwards."""
-    from vmselect.records import store
+    from vmselect.records import files
 
     if path is not None:
-        store.check_target(path, kind)
+        files.check_target(path, kind)
 
 
 def _as_number(name: str, value: Any) -> float:

@@ -41,7 +41,7 @@ from vmselect.units import format_seconds
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from vmselect.records.record import Environment, Placement
+    from vmselect.records.base import Environment, Placement
     from vmselect.records.training import EpochLogs, Outcome, Profile, Saving, Setup
     from vmselect.records.usage import Usage
 
@@ -70,7 +70,7 @@ class MachineFacts(TypedDict):
 
 def read_environment(model: Any = None, backend: str | None = None) -> Environment:
     """Return hardware and software of this machine. ``backend`` is the training framework, by default detected."""
-    from vmselect.records.record import Environment
+    from vmselect.records.base import Environment
 
     framework, machine = environment.read_framework(model, backend), environment.read_machine()
     return Environment(**framework, **machine, notebook=environment.in_notebook())
@@ -104,7 +104,7 @@ class Recording:
         backend: str | None = None,
         options: Options,
     ) -> None:
-        from vmselect.records.store import Draft
+        from vmselect.records.files import RecordFile
 
         target, self._factors = choose_path(options.path), read_factors(options.factors)
         check_target(target, "training")
@@ -154,7 +154,7 @@ class Recording:
             self._pauses = PauseWatch(self.timer)
             if kind == "epoch":  # a garbage collection stays part of the epoch: there is no step to exclude it from
                 self._pauses.stop()
-            self._draft = Draft(target, identity=self._id) if target is not None and self.is_chief else None
+            self._draft = RecordFile(target) if target is not None and self.is_chief else None
             self._next_draft = 0.0
             self.timer.on_due = self.note
             self.observation = Observation(options.sample, options.alarm)
@@ -402,7 +402,7 @@ class Recording:
         The framework's counter covers the whole process. If it did not rise during this training, the peak belongs to
         an earlier training.
         """
-        from vmselect.records.record import GpuMemory
+        from vmselect.records.base import GpuMemory
 
         if self._environment.framework_gpus == 0:
             return {}

@@ -462,7 +462,7 @@ def build_timeline(
         init_seconds=init[0] if init else None,
         init_source=init[1] if init else None,
         fit_to_first_batch_seconds=_maybe_seconds(timer.fit_to_first_batch),
-        steps=steps.model_copy(update={"label": steps.labels}),
+        steps=steps,
         epochs=tuple(
             Epoch(
                 epoch=tally.epoch,
@@ -513,7 +513,7 @@ def _label_steps(
 ) -> list[Label]:
     """Return the label of each reading: "first", "opening" (first of an epoch), "partial" (partial batch) or "steady".
 
-    ``Steps.labels`` replaces some of these labels by "warmup" later.
+    :class:`Steps` replaces some of these labels by "warmup".
     """
     openings = {tally.opening for tally in tallies if tally.opening}
     partials = {tally.closing for tally in tallies if tally.closing and tally.complete} if has_partial_batch else set()

@@ -33,10 +33,10 @@ from vmselect.probe.load_generator import run_together
 from vmselect.probe.options import CommonOptions, Factors, check_target, choose_path
 from vmselect.probe.recording import read_facts
 from vmselect.probe.sampling import Observation
-from vmselect.records.record import new_id
+from vmselect.records.base import new_id
+from vmselect.records.step_times import detect_warmup
 from vmselect.records.transfer import MAX_FILES, Direction, Label, TransferRecord, TransferSetup
 from vmselect.records.usage import Phase
-from vmselect.records.warmup import detect_warmup
 from vmselect.units import BYTES_PER_GB, BYTES_PER_MB, format_usd
 
 MARKER = "marker.json"

@@ -14,9 +14,9 @@ from vmselect.errors import ArgumentError, RankingError
 from vmselect.intervals import Interval
 from vmselect.ranking.measures import MEASURES
 from vmselect.records import Forecast, Profile
+from vmselect.records.base import new_id
 from vmselect.records.forecast import Bounds, Source, find_gpu, make_forecast
 from vmselect.records.identity import Identity, group_repetitions, read_records
-from vmselect.records.record import new_id
 from vmselect.scoring.forecast import Unscored, error_percent, list_run_seconds
 from vmselect.scoring.score import MEASURED, Accuracy, AccuracyRow, kendall_tau
 from vmselect.scoring.score import regret as measure_regret

@@ -29,9 +29,9 @@ from vmselect.findings import Finding
 from vmselect.prediction.machines import Prediction
 from vmselect.ranking.rows import Excluded, only_finite
 from vmselect.records import Profile
+from vmselect.records.base import NAME_THE_MACHINE
 from vmselect.records.forecast import Basis
 from vmselect.records.identity import Identity, group_repetitions, other_settings
-from vmselect.records.record import NAME_THE_MACHINE
 from vmselect.scoring.recalibration import Adjustment, Recalibration
 
 Fit = Callable[[Sequence[Profile], int | None, Mapping[str, Disturbance]], RuntimeModel]

@@ -19,8 +19,8 @@ from vmselect.ranking.measures import Settings
 from vmselect.ranking.next_probe import NextProbe
 from vmselect.ranking.rows import Excluded, Row
 from vmselect.ranking.scaled import plain_rows
+from vmselect.records.base import Factor
 from vmselect.records.forecast import Basis
-from vmselect.records.record import Factor
 
 if TYPE_CHECKING:
     from vmselect.ranking.result import Ranking

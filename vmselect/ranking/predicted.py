@@ -42,7 +42,7 @@ from vmselect.ranking.scaled import (
     scale_nodes,
 )
 from vmselect.records import Profile
-from vmselect.records.record import NAME_THE_MACHINE
+from vmselect.records.base import NAME_THE_MACHINE
 from vmselect.records.step_times import typical_step_seconds
 from vmselect.units import format_seconds
 

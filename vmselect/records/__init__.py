@@ -1,15 +1,15 @@
 """Records: measurements, their file formats, and warnings about them. Imports no ML framework and no numpy."""
 
+from vmselect.records.base import Environment as Environment
+from vmselect.records.base import Fact as Fact
+from vmselect.records.base import Gpu as Gpu
+from vmselect.records.base import Placement as Placement
+from vmselect.records.base import Record as Record
+from vmselect.records.files import load_profiles as load_profiles
+from vmselect.records.files import load_records as load_records
 from vmselect.records.forecast import Forecast as Forecast
 from vmselect.records.forecast import OutcomeRecord as OutcomeRecord
 from vmselect.records.inference import InferenceRecord as InferenceRecord
-from vmselect.records.record import Environment as Environment
-from vmselect.records.record import Fact as Fact
-from vmselect.records.record import Gpu as Gpu
-from vmselect.records.record import Placement as Placement
-from vmselect.records.record import Record as Record
-from vmselect.records.store import load_profiles as load_profiles
-from vmselect.records.store import load_records as load_records
 from vmselect.records.training import Boundary as Boundary
 from vmselect.records.training import Epoch as Epoch
 from vmselect.records.training import EpochLogs as EpochLogs

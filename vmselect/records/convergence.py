@@ -18,7 +18,7 @@ from pydantic import Field, model_validator
 
 from vmselect._checks import check_number
 from vmselect.intervals import Interval
-from vmselect.records.record import Count, Moment, Name, Number, Part, PositiveCount, Record, Seconds, Text
+from vmselect.records.base import Count, Moment, Name, Number, Part, PositiveCount, Record, Seconds, Text
 from vmselect.records.training import MAX_EPOCHS
 from vmselect.records.usage import Usage
 from vmselect.units import count_of

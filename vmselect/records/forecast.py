@@ -18,7 +18,7 @@ from vmselect._stores import Place, Url, check_place
 from vmselect.errors import ArgumentError
 from vmselect.findings import Finding
 from vmselect.intervals import Interval
-from vmselect.records.record import (
+from vmselect.records.base import (
     Environment,
     Factor,
     Name,

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import math
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
@@ -10,8 +12,7 @@ from pydantic import Field, model_validator
 from vmselect._checks import check_count, check_factors, check_name, check_number, check_seconds, list_items, maybe
 from vmselect.errors import ArgumentError
 from vmselect.findings import Finding, warnings_first
-from vmselect.records import latency_histogram
-from vmselect.records.record import Count, Name, Number, Part, Placement, PositiveCount, Record, Seconds, Text, given_as
+from vmselect.records.base import Count, Name, Number, Part, Placement, PositiveCount, Record, Seconds, Text, given_as
 from vmselect.records.usage import Usage
 from vmselect.units import BYTES_PER_MB
 
@@ -19,6 +20,55 @@ MAX_READINGS = 100_000
 
 Label = Literal["warmup", "steady"]
 Rate = Annotated[float, Field(gt=0, le=1e9)]
+
+
+# -- histograms of latencies -------------------------------------------------------------------------------------------
+
+GROWTH = 1.01
+"""Buckets of latencies grow by one percent, so that percentiles of many calls take little memory."""
+
+MIN_SECONDS = 1e-9
+MAX_SECONDS = 1e10
+
+_LOG_GROWTH = math.log(GROWTH)
+
+
+def bucket_of(seconds: float) -> int:
+    """Index of the bucket that contains a latency of ``seconds``."""
+    return math.floor(math.log(min(max(seconds, MIN_SECONDS), MAX_SECONDS)) / _LOG_GROWTH)
+
+
+def bucket_seconds(bucket: int) -> float:
+    """Geometric middle of a bucket in seconds, at most half a percent away from any latency in the bucket."""
+    return math.exp((bucket + 0.5) * _LOG_GROWTH)
+
+
+def count_buckets(seconds: Iterable[float]) -> dict[int, int]:
+    """Number of latencies in each bucket, by bucket index."""
+    return dict(sorted(Counter(map(bucket_of, seconds)).items()))
+
+
+def percentile_of(values: Sequence[float], percentile: float) -> float:
+    """The smallest of ``values`` that at least ``percentile`` percent of the values do not exceed."""
+    return sorted(values)[_rank(len(values), percentile) - 1]
+
+
+def percentile_of_buckets(counts: Mapping[int, int], percentile: float) -> float:
+    """The percentile of the latencies in a histogram, accurate to half a percent."""
+    left = _rank(sum(counts.values()), percentile)
+    for bucket in sorted(counts):
+        left -= counts[bucket]
+        if left <= 0:
+            return bucket_seconds(bucket)
+    raise ValueError("the histogram is empty")
+
+
+def _rank(count: int, percentile: float) -> int:
+    # Rounding keeps binary fractions from carrying 99 % of 100 calls past the 99th.
+    return max(1, math.ceil(round(percentile / 100 * count, 9)))
+
+
+# -- records -----------------------------------------------------------------------------------------------------------
 
 
 class InferenceSetup(Part):
@@ -42,7 +92,7 @@ class Calls(Part):
     These times are columns with the first calls and a random sample of later calls: ``number`` of the call,
     scheduled ``start`` (seconds since the first call), ``latency`` since the scheduled start, ``service`` time since
     the actual start, items in the ``batch``, and ``label``. ``buckets`` and ``counts`` are a
-    :mod:`histogram <vmselect.records.latency_histogram>` of all latencies without warm-up.
+    histogram (:func:`count_buckets`) of all latencies without warm-up.
     """
 
     total: Count = 0
@@ -92,9 +142,9 @@ class Calls(Part):
             return None
         steady = self.steady
         if len(steady) == self.total:
-            return latency_histogram.percentile(steady, percentile)
+            return percentile_of(steady, percentile)
         counts = dict(zip(self.buckets, self.counts, strict=True))
-        return min(self.longest_seconds, latency_histogram.percentile_of_buckets(counts, percentile))
+        return min(self.longest_seconds, percentile_of_buckets(counts, percentile))
 
 
 class InferenceRecord(Record):
@@ -145,7 +195,7 @@ class InferenceRecord(Record):
             raise ArgumentError("call_seconds is empty. Pass the duration of at least one call in seconds.")
         size = check_count("batch_size", batch_size)
         workers = check_count("clients", clients)
-        counts = latency_histogram.count_buckets(seconds)
+        counts = count_buckets(seconds)
         kept = min(len(seconds), MAX_READINGS)
         steady: Label = "steady"
         return cls(

@@ -8,13 +8,17 @@ readings by half, so a single stall is taken out of the mean:
 
 This is the level on which :mod:`vmselect.estimation` bases its estimates. History, comparison, prediction and reports
 print and compare the same number.
+
+Which steps are steady is decided here too. The warm-up is detected from the readings (:func:`find_warmup`) whenever
+:class:`~vmselect.records.training.Steps` are made: by a probe, from given times, or from a file. The labels ``warmup``
+and ``steady`` in a file mean the same, so a better detection also applies to old files.
 """
 
 from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from operator import truediv
 from typing import TYPE_CHECKING
 
@@ -22,7 +26,7 @@ if TYPE_CHECKING:
     from vmselect.records.training import Profile
 
 MIN_READINGS = 4
-"""Number of readings from which a stall can be told from the ordinary readings."""
+"""Number of readings from which a stall, or warm-up, can be told from the ordinary readings."""
 
 STALL_STEPS = 5.0
 """A reading is a stall if its excess over an ordinary step is longer than this many ordinary steps."""
@@ -41,7 +45,7 @@ def step_seconds(profile: Profile) -> float | None:
     steps = profile.timeline.steps
     readings = [
         (seconds, covers)
-        for seconds, covers, label in zip(steps.seconds, steps.covers, steps.labels, strict=True)
+        for seconds, covers, label in zip(steps.seconds, steps.covers, steps.label, strict=True)
         if label == "steady"
     ]
     if not readings:
@@ -89,3 +93,48 @@ def take_lone_stall(
                 values[index] -= taken
             return taken
     return 0.0
+
+
+# -- warm-up -----------------------------------------------------------------------------------------------------------
+
+WARMUP_READINGS = 1_000
+"""Number of first step times in which warm-up is detected. A profile always contains these."""
+
+NOISE_WIDTHS, MIN_SHIFT = 4.0, 0.2
+"""Warm-up differs from steady steps by more than this many times their noise, and by more than this share of their
+time. Fewer than one in ten runs of 20 steps with a spread of 15 % is taken for warm-up by chance."""
+
+
+def detect_warmup(per_step_seconds: Sequence[float]) -> int:
+    """Number of warm-up readings at the start of ``per_step_seconds``.
+
+    ``per_step_seconds`` are step times in chronological order, without the very first step. The second half is taken as
+    steady. In the first half, steps are warm-up until the first step time that differs from the median of the second
+    half by at most four times the noise of the second half or a fifth of its median, whichever is larger. Warm-up may
+    be slower (cold caches) or faster (prefetched input that runs out).
+    """
+    readings = list(per_step_seconds)
+    if len(readings) < MIN_READINGS:
+        return 0
+    half = len(readings) // 2
+    steady = readings[half:]
+    level = statistics.median(steady)
+    noise = 1.4826 * statistics.median(abs(value - level) for value in steady)
+    margin = max(NOISE_WIDTHS * noise, MIN_SHIFT * level)
+    for position, value in enumerate(readings[:half]):
+        if abs(value - level) <= margin:
+            return position
+    return half
+
+
+def find_warmup(
+    epochs: Sequence[int], seconds: Sequence[float], covers: Sequence[int], labels: Sequence[str]
+) -> set[int]:
+    """Positions of the warm-up steps among step times, which are passed as columns of equal length.
+
+    Steps labelled ``first``, ``opening`` or ``partial`` are not considered. Of the other steps, only those of the first
+    epoch that has any can be warm-up.
+    """
+    ordinary = [position for position, label in enumerate(labels) if label in ("steady", "warmup")]
+    head = [position for position in ordinary if epochs[position] == epochs[ordinary[0]]]
+    return set(head[: detect_warmup([seconds[position] / covers[position] for position in head[:WARMUP_READINGS]])])

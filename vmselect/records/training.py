@@ -17,13 +17,13 @@ from datetime import UTC, datetime
 from functools import cached_property
 from typing import Annotated, Any, Literal, NamedTuple
 
-from pydantic import Field, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from vmselect._checks import check_count, check_mapping, check_name, check_number, check_seconds, list_items, maybe
 from vmselect._hooks import hook
 from vmselect.errors import ArgumentError
 from vmselect.findings import Finding, findings_html, table_html
-from vmselect.records.record import (
+from vmselect.records.base import (
     Count,
     Environment,
     Facts,
@@ -36,9 +36,8 @@ from vmselect.records.record import (
     Text,
     given_as,
 )
-from vmselect.records.step_times import step_seconds
+from vmselect.records.step_times import find_warmup, step_seconds
 from vmselect.records.usage import MeasuredEnergy, Summary, Usage, measured_energy
-from vmselect.records.warmup import find_warmup
 from vmselect.units import format_bytes, format_seconds, list_all, printable
 
 MAX_STEP_READINGS = 20_000
@@ -104,6 +103,19 @@ class Steps(Part):
     steps: Count = 0
     total_seconds: Seconds = 0.0
 
+    @field_validator("label")
+    @classmethod
+    def _find_warmup(cls, labels: tuple[Label, ...], info: ValidationInfo) -> tuple[Label, ...]:
+        """Label the warm-up steps; see :mod:`vmselect.records.step_times` for the rule."""
+        columns = [info.data.get(name, ()) for name in ("epoch", "seconds", "covers")]
+        if any(len(column) != len(labels) for column in columns):
+            return labels  # the next validator rejects it
+        warm = find_warmup(*columns, labels)
+        ordinary: Mapping[Label, Label] = {"warmup": "steady"}
+        return tuple(
+            "warmup" if position in warm else ordinary.get(label, label) for position, label in enumerate(labels)
+        )
+
     @model_validator(mode="after")
     def _columns_agree(self) -> Steps:
         lengths = {len(self.epoch), len(self.batch), len(self.seconds), len(self.covers), len(self.label)}
@@ -128,29 +140,20 @@ class Steps(Part):
         return cls(**columns, **(exact | sums))
 
     @cached_property
-    def labels(self) -> tuple[Label, ...]:
-        """Label of each reading, with the warm-up detected anew. ``label`` contains the labels in the file."""
-        warm = find_warmup(self.epoch, self.seconds, self.covers, self.label)
-        ordinary: Mapping[Label, Label] = {"warmup": "steady"}
-        return tuple(
-            "warmup" if position in warm else ordinary.get(label, label) for position, label in enumerate(self.label)
-        )
-
-    @cached_property
     def rows(self) -> tuple[Step, ...]:
-        """The stored readings in chronological order, with labels from ``labels``."""
-        return tuple(map(Step, self.epoch, self.batch, self.seconds, self.covers, self.labels))
+        """The stored readings in chronological order."""
+        return tuple(map(Step, self.epoch, self.batch, self.seconds, self.covers, self.label))
 
     @cached_property
     def steady_seconds(self) -> tuple[float, ...]:
         """Seconds per step of every measured step after the warm-up (steady step)."""
-        columns = zip(self.seconds, self.covers, self.labels, strict=True)
+        columns = zip(self.seconds, self.covers, self.label, strict=True)
         return tuple(seconds / covers for seconds, covers, label in columns if label == "steady")
 
     def __copy__(self) -> Steps:
         # A copy may get other columns, so its cached properties must be computed again.
         copied = super().__copy__()
-        for name in ("labels", "rows", "steady_seconds"):
+        for name in ("rows", "steady_seconds"):
             copied.__dict__.pop(name, None)
         return copied
 
@@ -503,7 +506,7 @@ class Profile(Record):
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Profile:
         """Read a profile of the current or an older format. Any other file raises :class:`ProfileError`."""
-        from vmselect.records.store import load_record
+        from vmselect.records.files import load_record
 
         profile = load_record(path, kind="training")
         assert isinstance(profile, Profile)

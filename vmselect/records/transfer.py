@@ -11,7 +11,7 @@ from pydantic import Field, model_validator
 from vmselect._checks import check_factors, check_name, check_number, check_seconds, list_items, maybe
 from vmselect.errors import ArgumentError
 from vmselect.findings import Finding, warnings_first
-from vmselect.records.record import Count, Name, Part, Placement, PositiveCount, Record, Seconds, Text, given_as
+from vmselect.records.base import Count, Name, Part, Placement, PositiveCount, Record, Seconds, Text, given_as
 from vmselect.records.usage import Usage
 from vmselect.units import BYTES_PER_MB
 

@@ -19,7 +19,7 @@ from typing import Annotated, Literal, get_args
 
 from pydantic import Field, model_validator
 
-from vmselect.records.record import Count, Facts, Number, PositiveCount, Seconds, Text
+from vmselect.records.base import Count, Facts, Number, PositiveCount, Seconds, Text
 
 MAX_SAMPLES = 4_000
 MAX_QUANTITIES = 2_000

@@ -31,10 +31,9 @@ from vmselect.intervals import Interval
 from vmselect.ranking.candidates import exclude_unsold, match_offers
 from vmselect.ranking.measures import read_catalog, read_markets, read_regions
 from vmselect.ranking.rows import Excluded, only_finite
-from vmselect.records import latency_histogram
+from vmselect.records.base import NAME_THE_MACHINE
 from vmselect.records.identity import read_records
-from vmselect.records.inference import InferenceRecord
-from vmselect.records.record import NAME_THE_MACHINE
+from vmselect.records.inference import InferenceRecord, percentile_of
 from vmselect.units import SECONDS_PER_HOUR, count_of, format_seconds, format_usd, printable_lines
 
 SIMULATED_CALLS = 5_000
@@ -457,7 +456,7 @@ def _count_instances(
             return float("inf")
         calls_per_second = load / count / service.batch_size
         latencies = simulate_latencies(service.service_seconds, calls_per_second, clients=service.clients)
-        return latency_histogram.percentile(latencies, percentile)
+        return percentile_of(latencies, percentile)
 
     def suffices(count: int) -> bool:
         latency = latency_of(count)

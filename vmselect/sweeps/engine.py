@@ -19,8 +19,8 @@ from vmselect._files import write_text
 from vmselect._stores import Url
 from vmselect.errors import EstimateError, ProfileError, SweepError, VmselectError
 from vmselect.records import Profile, Record
-from vmselect.records.record import Fact
-from vmselect.records.store import load_record, recover, save_record
+from vmselect.records.base import Fact
+from vmselect.records.files import load_record, save_record
 from vmselect.sweeps.journal import Attempt, Event, Journal, State, trials_of
 from vmselect.sweeps.plan import Plan, Trial
 from vmselect.sweeps.runners.runner import Job, Runner, Seen, count_supervisors, read_status, seen_from
@@ -92,7 +92,6 @@ def collect(trial: Trial, attempt_folder: Path, folder: Path) -> tuple[list[Path
     records = attempt_folder / "records"
     if records.is_symlink():
         return [], ["the folder with the records of the trial is a symbolic link"]
-    recover(records)  # drafts of a killed trial
     files: list[Path] = []
     faults: list[str] = []
     for source in sorted(records.glob("[!.]*.json")):

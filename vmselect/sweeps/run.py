@@ -22,7 +22,7 @@ from vmselect._stores import Url, check_place
 from vmselect.errors import ArgumentError, SweepError
 from vmselect.findings import Finding
 from vmselect.records import Profile, Record, load_records
-from vmselect.records.store import check_target
+from vmselect.records.files import check_target
 from vmselect.sweeps.engine import Budget, Engine, Listener
 from vmselect.sweeps.journal import FORMAT, NAME, Journal, State, read_journal, read_lines, trials_of
 from vmselect.sweeps.plan import Plan, Trial, check_scripts

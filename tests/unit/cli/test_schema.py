@@ -20,8 +20,8 @@ import vmselect as vs
 from vmselect.catalog.refresh import Progress
 from vmselect.cli import app
 from vmselect.cli.schema import FOLDER, generate_schema, list_schemas, outputs, schema_file, schema_names
-from vmselect.records import InferenceRecord, registry
-from vmselect.records.store import load_record
+from vmselect.records import InferenceRecord, formats
+from vmselect.records.files import load_record
 from vmselect.records.training import Fit
 from vmselect.sweeps.run import Cleaned
 
@@ -67,7 +67,7 @@ def test_a_schema_changes_only_with_its_version(name: str) -> None:
 
 def test_every_file_belongs_to_a_schema() -> None:
     assert set(list_schemas()) == set(schema_names())
-    assert {f"record-{kind}" for kind in registry.KINDS} <= set(schema_names())
+    assert {f"record-{kind}" for kind in formats.KINDS} <= set(schema_names())
 
 
 def commands_with_json() -> Iterator[str]:
@@ -92,7 +92,7 @@ def test_records_are_valid(path: Path) -> None:
     """A file of an older format is valid after the upgrade that every reading does."""
     record = load_record(path)
     raw = json.loads(path.read_text(encoding="utf-8"))
-    newest = raw["format"] == registry.KINDS[record.kind].format
+    newest = raw["format"] == formats.KINDS[record.kind].format
     for value in (json.loads(record.to_json()), *([raw] if newest else [])):
         assert problems(f"record-{record.kind}", value) == []
 

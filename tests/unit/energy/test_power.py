@@ -21,7 +21,7 @@ from vmselect.energy.power import (
     predict_power,
     tdp_fraction,
 )
-from vmselect.records.record import Environment, Gpu
+from vmselect.records.base import Environment, Gpu
 from vmselect.records.usage import Summary
 
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "energy.py"

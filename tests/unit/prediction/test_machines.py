@@ -9,7 +9,7 @@ from vmselect.prediction import hardware as h
 from vmselect.prediction import machines as m
 from vmselect.prediction.hardware import Machine, MachineTypes, Refusal
 from vmselect.prediction.machines import Prediction, Predictor, Probe
-from vmselect.records.record import Environment, Gpu
+from vmselect.records.base import Environment, Gpu
 from vmselect.records.training import InputWait
 
 CATALOG = vs.Catalog.embedded("2026-08-22")

@@ -167,7 +167,7 @@ def test_within_a_long_epoch_a_draft_is_written_every_thirty_seconds(tmp_path, m
     seen = []
     with vs.probe_loop(tmp_path, stop=False, instance_type="box", region="here", sample=None, verbose=0) as p:
         for _ in p.steps(range(100)):
-            drafts = list(tmp_path.glob(".vmselect-*.draft"))
+            drafts = list(tmp_path.glob("*.json"))
             steps = json.loads(drafts[0].read_text())["timeline"]["steps"]["steps"] if drafts else 0
             if steps not in seen:
                 seen.append(steps)

@@ -20,7 +20,7 @@ from vmselect.probe import environment, keras_callbacks, loop, recording, torch_
 from vmselect.probe.step_blocks import StepBlocks
 from vmselect.probe.timer import StepTimer
 from vmselect.probe.torch_script import EnoughTrainings, TorchScript
-from vmselect.records.record import Environment
+from vmselect.records.base import Environment
 
 MS = 1_000_000
 EPOCHS, STEPS = 7, 90

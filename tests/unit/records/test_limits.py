@@ -16,11 +16,19 @@ from pydantic import ValidationError
 
 from vmselect.errors import ProfileError
 from vmselect.records import Boundary, Environment, Epoch, Pause, Profile, Setup, Steps, Timeline, Validation
+from vmselect.records.base import Fact, Gpu
 from vmselect.records.convergence import ConvergenceRecord, ConvergenceRun, Curve, StoppingRule, as_logged
-from vmselect.records.inference import Calls, InferenceRecord, InferenceSetup
-from vmselect.records.latency_histogram import bucket_of, count_buckets, percentile, percentile_of_buckets, value_of
-from vmselect.records.record import Fact, Gpu
-from vmselect.records.store import Draft
+from vmselect.records.files import RecordFile
+from vmselect.records.inference import (
+    Calls,
+    InferenceRecord,
+    InferenceSetup,
+    bucket_of,
+    bucket_seconds,
+    count_buckets,
+    percentile_of,
+    percentile_of_buckets,
+)
 from vmselect.records.training import Fit
 from vmselect.records.transfer import Direction, TransferRecord, TransferSetup
 from vmselect.records.usage import Limits, Summary, Usage
@@ -235,7 +243,7 @@ def test_records_of_one_second_get_a_number_each(tmp_path: Path) -> None:
     for _ in range(3):
         made = Profile.from_times(instance_type="x", batch_size=8, iteration_seconds=0.1)
         record = made.model_copy(update={"created": moment})
-        Draft(tmp_path, identity=record.id).finish(record)
+        RecordFile(tmp_path).finish(record)
     stem = "x-8-20260102T030405"
     assert sorted(p.name for p in tmp_path.iterdir()) == sorted([f"{stem}.json", f"{stem}-2.json", f"{stem}-3.json"])
 
@@ -249,21 +257,21 @@ def test_readings_of_many_calls_are_bounded() -> None:
 
 
 def test_buckets_grow_by_a_percent() -> None:
-    assert value_of(0) == pytest.approx(1.01**0.5)
-    assert value_of(10) == pytest.approx(1.01**10.5)
+    assert bucket_seconds(0) == pytest.approx(1.01**0.5)
+    assert bucket_seconds(10) == pytest.approx(1.01**10.5)
     assert (bucket_of(1.0), bucket_of(1.0099), bucket_of(1.0101)) == (0, 0, 1)
     assert bucket_of(0.0) == bucket_of(1e-9) < bucket_of(1.02e-9)
     assert bucket_of(1e12) == bucket_of(1e10) > bucket_of(0.98e10)
     assert count_buckets([1.0, 1.0101, 1.005]) == {0: 2, 1: 1}
-    assert percentile_of_buckets({0: 2, 1: 1}, 66) == value_of(0)
-    assert percentile_of_buckets({0: 2, 1: 1}, 67) == value_of(1)
+    assert percentile_of_buckets({0: 2, 1: 1}, 66) == bucket_seconds(0)
+    assert percentile_of_buckets({0: 2, 1: 1}, 67) == bucket_seconds(1)
     with pytest.raises(ValueError, match="empty"):
         percentile_of_buckets({}, 50)
 
 
 @pytest.mark.parametrize(("rank", "found"), [(1, 1.0), (25, 1.0), (25.1, 2.0), (50, 2.0), (75.1, 4.0), (100, 4.0)])
 def test_percentiles(rank: float, found: float) -> None:
-    assert percentile([4.0, 2.0, 1.0, 3.0], rank) == found
+    assert percentile_of([4.0, 2.0, 1.0, 3.0], rank) == found
 
 
 def test_values_that_are_not_finite_are_texts() -> None:

@@ -28,7 +28,7 @@ from vmselect.records import (
     Timeline,
     Validation,
 )
-from vmselect.records.store import Profiles
+from vmselect.records.files import Profiles
 
 EMPTY = Profile(outcome="stopped", timeline=Timeline())
 QUANTITIES = (

@@ -14,7 +14,7 @@ import vmselect as vs
 from tests.support.priced import OFFER, prices
 from vmselect.errors import RankingError, VmselectError
 from vmselect.records import InferenceRecord
-from vmselect.records.latency_histogram import percentile
+from vmselect.records.inference import percentile_of
 from vmselect.serving.rank import ServingRanking, simulate_latencies
 
 CATALOG = prices(("a", 3.6), ("b", 3.6), ("small", 0.36), ("big", 3.6)).with_offers(
@@ -259,7 +259,7 @@ def test_a_higher_rate_never_lowers_a_percentile(
 ) -> None:
     slow, fast = (simulate_latencies(seconds, r, clients=clients) for r in (rate, rate * factor))
     # Hours after the start, times are exact to a billionth of a second.
-    assert percentile(fast, percent) >= percentile(slow, percent) - 1e-9 * (1 + max(slow))
+    assert percentile_of(fast, percent) >= percentile_of(slow, percent) - 1e-9 * (1 + max(slow))
 
 
 @settings(deadline=None, max_examples=20)

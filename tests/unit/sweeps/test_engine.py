@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 import vmselect as vs
-from vmselect.records.registry import parse_record
-from vmselect.records.store import Draft
+from vmselect.records.files import RecordFile
+from vmselect.records.formats import parse_record
 from vmselect.sweeps import clean, read_state, run
 from vmselect.sweeps import engine as engine_module
 from vmselect.sweeps.engine import MAX_NAME_BYTES, collect
@@ -201,8 +201,7 @@ def test_draft_of_a_killed_trial_is_collected(tmp_path) -> None:
     records = tmp_path / "attempt" / "records"
     records.mkdir(parents=True)
     if not (child := os.fork()):
-        draft = Draft(records, identity="0" * 32)
-        draft.write(vs.Profile.from_times(instance_type="x", batch_size=8, iteration_seconds=0.1))
+        RecordFile(records).write(vs.Profile.from_times(instance_type="x", batch_size=8, iteration_seconds=0.1))
         os.kill(os.getpid(), 9)
     os.waitpid(child, 0)
     files, faults = collect(vs.Plan("python t.py").trials[0], tmp_path / "attempt", tmp_path)

@@ -1,4 +1,7 @@
-"""The compacted history of a folder of records: Parquet files in its subfolder ``history``, by kind and month.
+"""The history of a folder of records: tables, SQL queries, compaction to Parquet files, and labels.
+
+:func:`history` gives the records of a folder as a table. :meth:`History.compact` writes the same table to Parquet files
+in the subfolder ``history``, by kind and month, from which many records load faster.
 
 There are two tables, which can be read separately: ``columns`` contains the values that queries and rankings use,
 ``texts`` the contents of the JSON files. The JSON files remain authoritative. A Parquet file is called a part. A row of
@@ -15,6 +18,7 @@ import hashlib
 import itertools
 import json
 import operator
+import os
 import re
 import tempfile
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
@@ -22,22 +26,27 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
+from vmselect._checks import check_choice, check_flag, check_name, maybe, several
 from vmselect._files import has_folder, write_bytes
 from vmselect._optional import require
-from vmselect._stores import Entry, Folder, LocalFolder, Place, open_folder
-from vmselect.errors import MissingPackageError, ProfileError
-from vmselect.records.record import Record
-from vmselect.records.registry import parse_record
+from vmselect._stores import Entry, Folder, LocalFolder, Place, check_place, open_folder
+from vmselect.errors import ArgumentError, MissingPackageError, ProfileError
+from vmselect.records.base import Record
+from vmselect.records.files import MAX_FILE_BYTES, Paths, save_record, walk_records, without_garbage_collection
+from vmselect.records.formats import KINDS, parse_record
 from vmselect.records.step_times import step_seconds
 from vmselect.records.training import MAX_STEP_READINGS, METHOD_TIMES, Profile
+from vmselect.units import list_some
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 SUBFOLDER = "history"
 LAYOUT = 2
 """Version number of the tables below. Parquet files of other versions are not read; a compaction removes older ones."""
 
-MAX_RECORD_BYTES = 32 * 1024 * 1024
 MAX_PART_BYTES = 1024**3
 MAX_PART_ROWS = 50_000
 BATCH = 5_000
@@ -59,13 +68,6 @@ COLUMNS = {
     **dict.fromkeys(METHOD_TIMES, "DOUBLE"), "total_seconds": "DOUBLE",
 }  # fmt: skip
 """Columns of the table ``records`` and their SQL types. ``kind`` and ``month`` come from the folder name of a part."""
-
-RANK_COLUMNS = (
-    "file", "id", "instance_type", "provider", "region", "gpu", "gpus", "cores", "backend", "precision", "workers",
-    "model", "structure", "batch_size", "steps_per_epoch", "epochs", "examples", "validation_examples", "outcome",
-    "step_seconds", "steady_seconds", *METHOD_TIMES, "total_seconds",
-)  # fmt: skip
-"""Columns that a ranking uses: the machine, the workload and the measured times."""
 
 TABLES: Mapping[str, Mapping[str, str]] = {
     "columns": COLUMNS,
@@ -89,6 +91,12 @@ _VALID_COLUMNS = {
     "factors": "strlen({0}) <= 1000000",
 }  # fmt: skip
 """SQL conditions of single columns, which replace those of their type. Rows of unlisted files are not used either."""
+
+MAX_SQL_LENGTH = 100_000
+SETTINGS = ("enable_external_access = false", "memory_limit = '2GB'", "lock_configuration = true")
+"""Settings of the database while it runs a query of the user."""
+
+_DAY = re.compile(r"(\d{4})(?:-(0[1-9]|1[0-2])(?:-(0[1-9]|[12]\d|3[01]))?)?")
 
 Listener = Callable[[int, int], None]
 """Function that is called with the number of JSON files read so far, and the number of JSON files to read."""
@@ -176,7 +184,7 @@ def read_texts(place: Place, entries: Sequence[Entry] | None = None) -> dict[str
                 if not rows.held:
                     return {}
                 texts = database.execute(f"select file, record from {rows.source}").fetchall()
-                return {file: text for file, text in texts if text and len(text) <= MAX_RECORD_BYTES}
+                return {file: text for file, text in texts if text and len(text) <= MAX_FILE_BYTES}
 
     try:
         return repeating(read, place)
@@ -192,14 +200,14 @@ def read_columns(
     Rows come from the Parquet files ``parts``. JSON files in ``folder`` that have no up-to-date row there are read.
     Returns a message for each file that is not a record.
     """
-    wanted = [*dict.fromkeys(("file", *_PARTITION, *columns))]
+    selected = [*dict.fromkeys(("file", *_PARTITION, *columns))]
     entries = list_records(folder)
-    rows = find_rows(database, "columns", parts, entries, wanted)
-    faults = add(database, folder, _without(entries, rows.held), wanted)
-    names = ", ".join(map(_quote, wanted))
+    rows = find_rows(database, "columns", parts, entries, selected)
+    faults = add(database, folder, _without(entries, rows.held), selected)
+    names = ", ".join(map(_quote, selected))
     sources = [rows.source, "added"] if rows.held else ["added"]
-    selected = " union all ".join(f"select {names} from {source}" for source in sources)
-    database.execute(f"create {'table' if copied else 'view'} records as {selected}")
+    union = " union all ".join(f"select {names} from {source}" for source in sources)
+    database.execute(f"create {'table' if copied else 'view'} records as {union}")
     if copied:  # a query sees nothing but the records
         database.execute("drop table added")
         database.execute("drop table if exists chosen_columns")
@@ -208,26 +216,26 @@ def read_columns(
 
 def list_records(folder: Folder | LocalFolder) -> list[Entry]:
     """The JSON files in ``folder``, without hidden files, in any order."""
-    return [one for one in folder.entries() if one[0].endswith(".json") and one[0][0] != "."]
+    return [entry for entry in folder.entries() if entry.name.endswith(".json") and entry.name[0] != "."]
 
 
 def _without(entries: Sequence[Entry], held: Collection[str]) -> list[Entry]:
     """``entries`` that are not among the files ``held``, sorted by name."""
-    return [] if len(held) == len(entries) else sorted(one for one in entries if one.name not in held)
+    return [] if len(held) == len(entries) else sorted(entry for entry in entries if entry.name not in held)
 
 
 def find_parts(
     folder: Folder | LocalFolder, table: str = "columns", *, layouts: Container[int] = (LAYOUT,)
 ) -> list[Part]:
     """The Parquet files of ``table`` in the history of ``folder`` whose version (see ``LAYOUT``) is in ``layouts``."""
-    found = []
+    parts: list[Part] = []
     root = f"{SUBFOLDER}/{_FOLDERS[table]}".rstrip("/")
     for kind in filter(_KIND.fullmatch, folder.subfolders(root)):
         for month in filter(_MONTH.fullmatch, folder.subfolders(f"{root}/{kind}")):
-            names = sorted(one.name for one in folder.entries(f"{root}/{kind}/{month}"))
+            names = sorted(entry.name for entry in folder.entries(f"{root}/{kind}/{month}"))
             matches = filter(None, map(_PART.fullmatch, names))
-            found += [Part(table, f"{kind}/{month}", match[0]) for match in matches if int(match[1]) in layouts]
-    return found
+            parts += [Part(table, f"{kind}/{month}", match[0]) for match in matches if int(match[1]) in layouts]
+    return parts
 
 
 class Opened(NamedTuple):
@@ -313,18 +321,18 @@ def find_rows(
     paths = _find_valid(database, table, parts.values(), columns)
     if not paths:
         return Rows()
-    known = {name: version for name, _, version in entries if version}
+    current = {name: version for name, _, version in entries if version}
     keys = database.execute(f"select file, version from {_scan(paths)}").fetchnumpy()
     files, versions = keys["file"].tolist(), keys["version"].tolist()
     held = frozenset(files)
-    if len(held) == len(files) and all(map(operator.eq, map(known.get, files), versions)):
+    if len(held) == len(files) and all(map(operator.eq, map(current.get, files), versions)):
         return Rows(_scan(paths), held, paths)  # the usual case: no file was changed, removed or compacted twice
     numbered = _scan(paths, numbered=True)
     chosen: dict[str, tuple[str, int]] = {}
     for file, version, path, number in database.execute(
         f"select file, version, filename, file_row_number from {numbered}"
     ).fetchall():
-        if known.get(file) == version:
+        if current.get(file) == version:
             chosen.setdefault(file, (path, number))
     name = f"chosen_{table}"
     _put(database, name, {"filename": "VARCHAR", "file_row_number": "BIGINT"}, [*chosen.values()])
@@ -370,11 +378,11 @@ def add(
 ) -> list[str]:
     """Read the JSON files ``entries`` into the new table ``added``; return a message for each invalid file."""
     types = {**_PARTITION, **COLUMNS, **TABLES["texts"]}
-    wanted = {name: types[name] for name in columns}
-    _put(database, "added", wanted, [])
+    table = {name: types[name] for name in columns}
+    _put(database, "added", table, [])
     faults: list[str] = []
     rows: list[list[Any]] = []
-    for number, (entry, content) in enumerate(folder.read_all(entries, limit=MAX_RECORD_BYTES), 1):
+    for number, (entry, content) in enumerate(folder.read_all(entries, limit=MAX_FILE_BYTES), 1):
         try:
             if isinstance(content, ProfileError):
                 raise content
@@ -384,9 +392,9 @@ def add(
         else:
             made = {"file": entry.name, "version": entry.version, "kind": record.kind, "record": content}
             made |= {"month": _month(record)} | describe(record)
-            rows.append([made.get(name) for name in wanted])
+            rows.append([made.get(name) for name in table])
         if len(rows) == BATCH or number == len(entries):
-            _put(database, "added", wanted, rows)
+            _put(database, "added", table, rows)
             rows = []
             listener(number, len(entries))
     return faults
@@ -400,10 +408,11 @@ def _put(database: Any, table: str, columns: Mapping[str, str], rows: Sequence[S
     database.execute(f"create table if not exists {table} ({typed})")
     if rows:
         values = map(list, zip(*rows, strict=True))
-        frame = pd.DataFrame({name: pd.Series(one, dtype=object) for name, one in zip(columns, values, strict=True)})
-        database.register("given_rows", frame)
-        database.execute(f"insert into {table} select * from given_rows")
-        database.unregister("given_rows")
+        pairs = zip(columns, values, strict=True)
+        frame = pd.DataFrame({name: pd.Series(column, dtype=object) for name, column in pairs})
+        database.register("new_rows", frame)
+        database.execute(f"insert into {table} select * from new_rows")
+        database.unregister("new_rows")
 
 
 def _month(record: Record) -> str:
@@ -457,7 +466,7 @@ def _write_table(
     """
     names = ", ".join(map(_quote, (*_PARTITION, *TABLES[table])))
     sources = [f"{rows.source} semi join held using (file)", "added"] if rows.held else ["added"]
-    current = " union all ".join(f"select {names} from {one}" for one in sources)
+    current = " union all ".join(f"select {names} from {source}" for source in sources)
     stored = _count(database, _scan(rows.paths)) if rows.paths else {}
     kept = _count(database, sources[0]) if rows.held else {}
     wrong = {part.partition for part, path in parts.items() if path not in rows.paths}
@@ -511,3 +520,187 @@ def _write_partition(
 def _name(data: bytes) -> str:
     """File name of a Parquet file with the content ``data``."""
     return f"{LAYOUT}-{hashlib.sha256(data).hexdigest()}.parquet"
+
+
+# -- queries -----------------------------------------------------------------------------------------------------------
+
+
+class History:
+    """All records in a folder or at a URL, as a table. Created by :func:`vmselect.history`."""
+
+    def __init__(self, place: str | os.PathLike[str]) -> None:
+        self._place = check_place("folder", place)
+        self.unreadable: tuple[str, ...] = ()
+        """A message for each JSON file that the last call could not read as a record."""
+
+    def __repr__(self) -> str:
+        return f"history({str(self._place)!r})"
+
+    def compact(self, *, listener: Listener = lambda done, total: None) -> Compaction:
+        """Write the records to Parquet files in the subfolder ``history``, from which they load faster.
+
+        The JSON files are not changed and remain authoritative. Only new and changed JSON files are read. ``listener``
+        is called with the number of files read so far and the number of files to read.
+        """
+        compaction = compact(self._place, listener=listener)
+        self.unreadable = compaction.unreadable
+        return compaction
+
+    def query(self, sql: str) -> pd.DataFrame:
+        """The result of one SELECT statement in DuckDB's SQL on the table ``records``, which has a row per record.
+
+        The query can only read this table, and cannot write.
+        """
+        text = check_name("sql", sql, longest=MAX_SQL_LENGTH)
+        return self._run([*COLUMNS], text, (), by_user=True)
+
+    def to_frame(
+        self,
+        columns: Sequence[str] | None = None,
+        *,
+        kind: str | None = None,
+        gpu: str | None = None,
+        instance_type: str | None = None,
+        model: str | None = None,
+        since: str | None = None,
+        until: str | None = None,
+    ) -> pd.DataFrame:
+        """The records as a table, oldest first, with the given ``columns`` or, by default, with all columns.
+
+        ``gpu`` is a part of the GPU's name, such as ``"T4"``. ``since`` and ``until`` are days, months or years in UTC,
+        such as ``"2026-10"``; both are included.
+        """
+        chosen = [*COLUMNS, "kind"] if columns is None else list(several(check_name, "columns", columns))
+        for name in chosen:
+            check_choice("columns", name, [*COLUMNS, "kind", "month"])
+        conditions: list[tuple[str, Any]] = [
+            ("kind = ?", maybe(check_choice, "kind", kind, choices=[*KINDS])),
+            ("contains(lower(gpu), lower(?))", maybe(check_name, "gpu", gpu)),
+            ("instance_type = ?", maybe(check_name, "instance_type", instance_type)),
+            ("model = ?", maybe(check_name, "model", model)),
+            ("strftime(created, '%Y-%m-%d') >= ?", maybe(_first_day, "since", since)),
+            ("strftime(created, '%Y-%m-%d') <= ?", maybe(_last_day, "until", until)),
+        ]
+        filters = [(condition, value) for condition, value in conditions if value is not None]
+        where = " and ".join(condition for condition, _ in filters) or "true"
+        names = ", ".join(f'"{name}"' for name in chosen)
+        used = [name for name in COLUMNS if name in chosen or name in where]
+        sql = f"select {names} from records where {where} order by created, file"
+        return self._run(["created", *used], sql, [value for _, value in filters])
+
+    def _run(self, columns: Sequence[str], sql: str, values: Sequence[Any], *, by_user: bool = False) -> pd.DataFrame:
+        """The result of ``sql``. If it was written ``by_user``, it can read nothing but the table ``records``."""
+
+        def read() -> pd.DataFrame:
+            folder = open_folder(self._place)
+            with connect() as database, opened(folder, "columns") as parts:
+                faults = read_columns(database, folder, parts.copies, columns, copied=by_user)
+                self.unreadable = tuple(faults)
+                for setting in SETTINGS if by_user else ():
+                    database.execute(f"set {setting}")
+                return _select(database, sql, values) if by_user else database.execute(sql, values).df()
+
+        with without_garbage_collection():
+            return repeating(read, self._place)
+
+
+def history(folder: str | os.PathLike[str]) -> History:
+    """The records in ``folder``, a path or a URL such as ``s3://team/records``, as a table for queries.
+
+    >>> import tempfile
+    >>> from vmselect import Profile
+    >>> folder = tempfile.mkdtemp()
+    >>> for machine, seconds in (("small", 0.4), ("big", 0.1)):
+    ...     _ = Profile.from_times(instance_type=machine, batch_size=8, iteration_seconds=seconds).save(folder)
+    >>> h = history(folder)
+    >>> h.compact().records
+    2
+    >>> h.query("select instance_type from records order by step_seconds").instance_type.tolist()
+    ['big', 'small']
+    """
+    return History(folder)
+
+
+def _select(database: Any, sql: str, values: Sequence[Any]) -> pd.DataFrame:
+    import duckdb
+
+    try:
+        statements = database.extract_statements(sql)
+        if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT:
+            raise ArgumentError('The query is not a single SELECT statement. Write it as "select ... from records".')
+        frame: pd.DataFrame = database.execute(statements[0], list(values)).df()
+        return frame
+    except duckdb.Error as wrong:
+        reason = str(wrong).strip().splitlines()
+        raise ArgumentError(
+            f"The query cannot be run: {reason[0][:300] if reason else 'unknown error'}. "
+            f"The table records has the columns {', '.join(COLUMNS)}, kind and month."
+        ) from None
+
+
+def _first_day(name: str, value: Any) -> str:
+    return _complete(name, value, "01", "01")
+
+
+def _last_day(name: str, value: Any) -> str:
+    return _complete(name, value, "12", "31")
+
+
+def _complete(name: str, value: Any, month: str, day: str) -> str:
+    match = _DAY.fullmatch(value) if isinstance(value, str) else None
+    if not match:
+        raise ArgumentError(f"{name} must be a day, a month or a year such as 2026-10-05, 2026-10 or 2026.")
+    return f"{match[1]}-{match[2] or month}-{match[3] or day}"
+
+
+# -- labels ------------------------------------------------------------------------------------------------------------
+
+ORIGINAL = ".original"
+"""Ending that is added to the name of a changed file for its first content. Only files that end in .json are read."""
+
+
+@dataclass(frozen=True)
+class Labelled:
+    """Files that were changed, files that already name an instance type, and errors of files that cannot be read."""
+
+    changed: Sequence[Place]
+    named: Sequence[Place]
+    unreadable: Sequence[ProfileError]
+
+
+def label_records(
+    *paths: Paths, instance_type: str, region: str | None = None, provider: str | None = None, replace: bool = False
+) -> Labelled:
+    """Write ``instance_type``, and ``region`` and ``provider`` if given, to the record files in ``paths``.
+
+    Records that already name an instance type are only changed with ``replace=True``. The first content of a changed
+    file is kept in the same folder, under the name of the file followed by ``.original``. If the records to change are
+    of different hardware, an ArgumentError is raised and no file is changed.
+    """
+    replace = check_flag("replace", replace)
+    files = list(walk_records(*paths))
+    unreadable = [record for _, record in files if isinstance(record, ProfileError)]
+    records = [(path, record) for path, record in files if isinstance(record, Record)]
+    unnamed = [(path, record) for path, record in records if replace or record.instance_type is None]
+    hardware = list(dict.fromkeys(filter(None, (_describe_hardware(record) for _, record in unnamed))))
+    if len(hardware) > 1:
+        raise ArgumentError(
+            f"The records are of different machines ({list_some(hardware, 4)}). Pass only the files of one machine."
+        )
+    changed = []
+    for path, record in unnamed:
+        named = record.with_placement(instance_type=instance_type, region=region, provider=provider)
+        folder = open_folder(path.parent)
+        folder.create(f"{path.name}{ORIGINAL}", folder.read(path.name, limit=MAX_FILE_BYTES))
+        save_record(named, path)
+        changed.append(path)
+    chosen = {id(record) for _, record in unnamed}
+    return Labelled(changed, [path for path, record in records if id(record) not in chosen], unreadable)
+
+
+def _describe_hardware(record: Record) -> str:
+    """Text with the GPUs and the CPU of the machine of a record; empty if they are not known."""
+    machine = record.environment
+    gpus = [f"{len(machine.gpus)} x {machine.gpus[0].name}"] if machine.gpus else []
+    cores = [f"{machine.cpu_cores} cores"] if machine.cpu_cores else []
+    return " with ".join([*gpus, " ".join([*cores, *filter(None, [machine.cpu_model])])]).removesuffix(" with ")

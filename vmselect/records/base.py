@@ -206,7 +206,7 @@ class Record(Part):
 
         The path may be a URL, such as ``s3://bucket/folder``. Readers never see an incomplete file.
         """
-        from vmselect.records.store import save_record
+        from vmselect.records.files import save_record
 
         return save_record(self, path)
 

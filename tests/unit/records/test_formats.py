@@ -8,7 +8,7 @@ import pytest
 
 import vmselect as vs
 from vmselect.errors import ProfileError
-from vmselect.records.registry import KINDS, parse_record
+from vmselect.records.formats import KINDS, parse_record
 
 DATA = Path(__file__).parents[2] / "data"
 FOLDERS = {"training": "profiles"}

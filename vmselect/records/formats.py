@@ -18,7 +18,7 @@ from pydantic_core import from_json
 
 from vmselect.errors import ProfileError
 from vmselect.records import convergence, forecast, inference, training, transfer
-from vmselect.records.record import Record, describe_invalid
+from vmselect.records.base import Record, describe_invalid
 
 REQUIRED = ("format", "id", "created", "writer")
 """Fields that have default values in a new record but must be present in a file."""

@@ -1,0 +1,316 @@
+"""Record files: saving, finding and reading them in files, folders and at URLs.
+
+The file of a record that is being measured is its own draft (:class:`RecordFile`): it has its final name from the
+first write on, and the outcome "interrupted" until the measurement ends. If the process is killed, the file is a valid
+record of what was measured so far. Every write replaces the file as a whole, so readers never see an incomplete one.
+"""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from vmselect._checks import several
+from vmselect._files import (
+    cache_folder,
+    check_writable,
+    has_file,
+    has_folder,
+    is_folder,
+    read_bytes,
+    safe_name,
+    write_bytes,
+    write_new,
+    write_text,
+)
+from vmselect._stores import Folder, Place, Url, check_place, open_folder
+from vmselect.errors import ProfileError
+from vmselect.findings import table_html
+from vmselect.records.base import Record, new_id
+from vmselect.records.formats import KINDS, parse_record
+from vmselect.records.training import Profile
+
+MAX_FILE_BYTES = 32 * 1024 * 1024
+"""Maximum size of a record file. A profile of a million steps has about half a megabyte."""
+
+Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
+
+SHOWN_COLUMNS = ("machine", "model", "batch size", "steps per epoch", "seconds per step", "outcome")
+"""Columns of the table of profiles. A column without any value is not shown."""
+
+MAX_SHOWN = 100
+
+
+class Profiles(list[Profile]):
+    """A list of profiles that notebooks display as a table."""
+
+    def _repr_html_(self) -> str:
+        summaries = [profile.summary() for profile in self[:MAX_SHOWN]]
+        shown = [name for name in SHOWN_COLUMNS if any(name in row for row in summaries)]
+        warnings = [sum(finding.severity == "warning" for finding in profile.findings) for profile in self[:MAX_SHOWN]]
+        rows = ([*(row.get(name, "") for name in shown), count] for row, count in zip(summaries, warnings, strict=True))
+        more = f"<p>The first {MAX_SHOWN} of {len(self):,} profiles.</p>" if len(self) > MAX_SHOWN else ""
+        return table_html(rows, (*shown, "warnings")) + more
+
+
+# -- saving ------------------------------------------------------------------------------------------------------------
+
+
+def save_record(record: Record, path: str | os.PathLike[str]) -> Place:
+    """Write ``record`` to the file ``path``, or to a new file in the folder ``path``; return the path of the file.
+
+    An existing file is replaced if it is a record of the same kind; any other existing file raises ProfileError.
+    """
+    target = check_place("path", path)
+    if isinstance(target, Url):
+        check_replaceable(target, record.kind)
+        return _upload(record, target)
+    if is_folder(target):
+        return write_new(target, name_record(record), record.to_json())
+    check_replaceable(target, record.kind)
+    return write_text(target, record.to_json())
+
+
+def _upload(record: Record, url: Url) -> Url:
+    """Write ``record`` to the file ``url``, or to a new file in the folder ``url``, and return the URL of the file.
+
+    The name of a new file contains the ID of the record, because some stores replace existing files without an error.
+    """
+    data = record.to_json().encode("utf-8")
+    if url.is_record:
+        Folder(url.parent).write(url.name, data)
+        return url
+    folder, stem = Folder(url), f"{name_record(record)}-{record.id[:8]}"
+    for number in itertools.count(1):
+        name = f"{stem}{f'-{number}' if number > 1 else ''}.json"
+        if folder.create(name, data) or folder.read(name, limit=MAX_FILE_BYTES) == data:
+            return url / name
+    raise AssertionError  # the loop does not end
+
+
+def name_record(record: Record) -> str:
+    """File name for ``record`` in a folder, without the extension."""
+    return f"{safe_name(record.file_stem)}-{record.created:%Y%m%dT%H%M%S}"
+
+
+def check_replaceable(path: Place, kind: str) -> None:
+    """Raise ProfileError if ``path`` is an existing file but not a record of ``kind``, so that no data are lost."""
+    if isinstance(path, Url):
+        exists = path.is_record and Folder(path.parent).has(path.name)
+    else:
+        exists = has_file(path) and path.stat().st_size > 0
+    if exists:
+        try:
+            load_record(path, kind=kind)
+        except ProfileError:
+            noun = KINDS[kind].noun
+            raise ProfileError(
+                f"{path}: this file is not a {noun}, so it is not overwritten. Choose another path."
+            ) from None
+
+
+def check_target(path: Place, kind: str) -> None:
+    """Raise ProfileError if a record of this ``kind`` cannot be written to ``path``; called before a measurement."""
+    if isinstance(path, Url):
+        folder, name = Folder(path.parent if path.is_record else path), f".vmselect-{new_id()[:16]}.part"
+        folder.create(name, b"")
+        folder.remove(name)
+        check_replaceable(path, kind)
+        return
+    check_writable(path)
+    if not is_folder(path):
+        check_replaceable(path, kind)
+
+
+class RecordFile:
+    """The file of a record that is being measured, at ``path``: a file, or a new file in a folder.
+
+    While a record for a URL is being measured, its file is in a local folder (:func:`unsent_folder`), because a
+    training must not wait for a network. It is uploaded at the end.
+    """
+
+    def __init__(self, path: Place) -> None:
+        self._url = path if isinstance(path, Url) else None
+        self._target = unsent_folder() if isinstance(path, Url) else path
+        self._into_folder = is_folder(self._target)
+        self._file: Path | None = None
+        self._stem = ""
+        self._replaced: bytes | None = None
+        """Content of the file before the first write, which comes back if the measurement turns out invalid."""
+        self._process = os.getpid()
+
+    def write(self, record: Record) -> None:
+        """Write the ``record`` so far. Failures such as a full disk are ignored: the training continues."""
+        if os.getpid() == self._process:
+            with suppress(ProfileError):
+                self._put(record)
+
+    def finish(self, record: Record) -> Place | None:
+        """Write the complete ``record`` and return its path; a forked child writes nothing and returns None."""
+        if os.getpid() != self._process:
+            return None
+        file = self._put(record)
+        if self._url is None:
+            return file
+        try:
+            saved = _upload(record, self._url)
+        except ProfileError as failed:
+            remedy = f"The record was saved as {file} instead; copy it to the URL later."
+            raise ProfileError(f"{failed} {remedy}") from None
+        file.unlink()
+        return saved
+
+    def discard(self) -> None:
+        """Remove the file, or restore what it replaced, because the measurements are invalid."""
+        if os.getpid() != self._process or self._file is None:
+            return
+        with suppress(OSError, ProfileError):
+            if self._replaced is None:
+                self._file.unlink()
+            else:
+                write_bytes(self._file, self._replaced)
+
+    def _put(self, record: Record) -> Path:
+        file, text = self._file, record.to_json()
+        if not self._into_folder:
+            if file is None and has_file(self._target):
+                check_replaceable(self._target, record.kind)
+                self._replaced = read_bytes(self._target, noun="record", limit=MAX_FILE_BYTES)
+            self._file = write_text(self._target, text)
+        elif file is not None and name_record(record) == self._stem:
+            write_text(file, text)
+        else:
+            # The name contains the batch size, which a probe may find out after its first write.
+            self._stem = name_record(record)
+            self._file = write_new(self._target, self._stem, text)
+            if file is not None:
+                file.unlink(missing_ok=True)
+        assert self._file is not None
+        return self._file
+
+
+def unsent_folder() -> Path:
+    """The local folder of records whose measurement, or upload to a URL, has not ended."""
+    return cache_folder() / "unsent"
+
+
+# -- reading -----------------------------------------------------------------------------------------------------------
+
+
+def load_record(path: str | os.PathLike[str], *, kind: str | None = None) -> Record:
+    """Read one record of ``kind``, or of any kind if None."""
+    place = check_place("path", path)
+    if isinstance(place, Url):
+        text = Folder(place.parent).read(place.name, limit=MAX_FILE_BYTES)
+    else:
+        text = read_bytes(place, noun=KINDS[kind].noun if kind else "record", limit=MAX_FILE_BYTES)
+    return parse_record(text, source=str(place), kind=kind)
+
+
+def load_profiles(*paths: Paths) -> Profiles:
+    """Read profiles from files, and from the ``*.json`` files of folders (without subfolders), sorted by file name.
+
+    Notebooks display the list as a table.
+
+    >>> import tempfile
+    >>> folder = tempfile.mkdtemp()
+    >>> _ = Profile.from_times(instance_type="a", batch_size=8, iteration_seconds=0.1).save(folder)
+    >>> [profile.instance_type for profile in load_profiles(folder)]
+    ['a']
+    """
+    with without_garbage_collection():
+        return Profiles(find_records(*paths, kind="training"))
+
+
+def load_records(*paths: Paths) -> list[Record]:
+    """Read records of every kind from files and folders, sorted by file name.
+
+    >>> import tempfile
+    >>> path = Profile.from_times(instance_type="a", batch_size=8, iteration_seconds=0.1).save(tempfile.mkdtemp())
+    >>> [record.kind for record in load_records(path)]
+    ['training']
+    """
+    with without_garbage_collection():
+        return list(find_records(*paths))
+
+
+@contextmanager
+def without_garbage_collection() -> Iterator[None]:
+    """Context without Python's cyclic garbage collector, which would examine all loaded records again and again."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+def find_records(*paths: Paths, kind: str | None = None) -> Iterator[Any]:
+    """Yield the records in files and in the ``*.json`` files of folders; only those of ``kind`` if it is given."""
+    for _, record in walk_records(*paths, kind=kind):
+        if isinstance(record, ProfileError):
+            raise record
+        yield record
+
+
+def walk_records(*paths: Paths, kind: str | None = None) -> Iterator[tuple[Place, Record | ProfileError]]:
+    """Yield (path, record) for every record, and (path, error) for every file that cannot be read."""
+    noun = KINDS[kind].noun if kind else "record"
+    places = [place for path in paths for place in several(check_place, "path", path)]
+    if not places:
+        raise ProfileError(f"No {noun} was given. Pass at least one {noun} file or folder.")
+    for place in places:
+        count = 0
+        for file, record in _read_place(place, kind):
+            if isinstance(record, ProfileError) or kind is None or record.kind == kind:
+                count += 1
+                yield file, record
+        if not count:
+            problem = f"{place}: this folder contains no {noun} (*.json). Run a probe with path={str(place)!r}."
+            yield place, ProfileError(problem)
+
+
+def _read_place(place: Place, kind: str | None) -> Iterator[tuple[Place, Record | ProfileError]]:
+    """Yield (path, record or error) for the file ``place``, or for every record in the folder ``place``."""
+    if place.is_record if isinstance(place, Url) else not has_folder(place):
+        try:
+            yield place, load_record(place, kind=kind)
+        except ProfileError as unreadable:
+            yield place, unreadable
+        return
+    for file, content in _read_folder(place):
+        try:
+            if isinstance(content, ProfileError):
+                raise content
+            yield file, parse_record(content, source=str(file))
+        except ProfileError as unreadable:
+            yield file, unreadable
+
+
+def _read_folder(place: Place) -> Iterator[tuple[Place, bytes | ProfileError]]:
+    """Yield (path, content or error) for every record file in a folder, sorted by file name.
+
+    Files whose content is in the compacted history of the folder are read from there, which is faster.
+    """
+    from vmselect.records import history  # imports this module
+
+    folder = open_folder(place)
+    try:
+        entries = sorted(history.list_records(folder))
+    except ProfileError as unreadable:
+        yield place, unreadable
+        return
+    texts = history.read_texts(place, entries)
+    others = folder.read_all([entry for entry in entries if entry.name not in texts], limit=MAX_FILE_BYTES)
+    for entry in entries:
+        if (text := texts.get(entry.name)) is not None:
+            yield place / entry.name, text
+        else:
+            read, content = next(others)
+            yield place / read.name, content
