@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields
 from numbers import Real
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeGuard, TypeVar
 
 from vmselect.errors import ArgumentError
 
@@ -49,7 +49,7 @@ def show(value: object, *, longest: int = 60) -> str:
     return text if len(text) <= longest + 3 else f"{text[:longest]}...{closing}"
 
 
-def is_number(value: object) -> bool:
+def is_number(value: object) -> TypeGuard[int | float]:
     """Return whether ``value`` is a finite number and not a bool."""
     if isinstance(value, bool) or type(value).__name__ == "bool" or not isinstance(value, Real):
         return False

@@ -130,7 +130,7 @@ def compare(
     from vmselect.comparison.effects import effects
     from vmselect.comparison.requirements import Requirements
     from vmselect.comparison.speedup import scaling as speedups
-    from vmselect.records import load_records
+    from vmselect.records import Profile, load_records
 
     if before is not None:
         limits = {"limit_percent": limit_percent, "limit_usd": limit_usd}
@@ -147,7 +147,7 @@ def compare(
     if scaling:
         if epochs is None:
             raise ArgumentError("--scaling requires the number of epochs to train. Add --epochs.")
-        trainings = [record for record in records if record.kind == "training"]
+        trainings = [record for record in records if isinstance(record, Profile)]
         _print_scaling(speedups(trainings, epochs=epochs, confidence=confidence, model=model), format)
         return
     names = split_names(metric, option="--metric")

@@ -45,6 +45,9 @@ from vmselect.findings import Finding
 from vmselect.intervals import Interval
 from vmselect.units import format_seconds, format_usd, list_all, list_some, printable_lines
 
+Row = dict[str, Any]
+"""A row of a table: texts and numbers by column."""
+
 UNITS = ("runs", "blocks")
 MAX_GROUPS = 200
 MAX_SHIFTS_SHOWN = 5
@@ -89,7 +92,7 @@ class Result(ABC):
     def __str__(self) -> str:
         return printable_lines(self.verdict)
 
-    def report(self, path: str | os.PathLike[str], *, also: Iterable[Any] = ()) -> Path:
+    def report(self, path: str | os.PathLike[str], *, also: Iterable[Result] = ()) -> Path:
         """Write a self-contained HTML page of this result and of the results in ``also``, and return its path."""
         written: Path = hook("comparison_page")([self, *list_items(also)], path)
         return written
@@ -155,9 +158,9 @@ class Comparison(Result):
         best = self.order[0]
         return best if any(self.differ(best, other) for other in self.order[1:]) else None
 
-    def ratio(self, one: str, other: str) -> Interval[float]:
-        """Mean of group ``one`` divided by the mean of group ``other``, with its interval."""
-        key = (self._check_group(one), self._check_group(other))
+    def ratio(self, group: str, other: str) -> Interval[float]:
+        """Mean of ``group`` divided by the mean of the group ``other``, with its interval."""
+        key = (self._check_group(group), self._check_group(other))
         if key not in self._ratios:
             if self.within:
                 runs = [self.members[name] for name in key]
@@ -166,11 +169,11 @@ class Comparison(Result):
                 self._ratios[key] = ratio_of_means(*(self.values[name] for name in key), confidence=self.confidence)
         return self._ratios[key]
 
-    def differ(self, one: str, other: str) -> bool:
+    def differ(self, group: str, other: str) -> bool:
         """Whether two groups differ significantly, after correction for the number of pairs tested."""
-        return {self._check_group(one), self._check_group(other)} in self._significant_pairs
+        return {self._check_group(group), self._check_group(other)} in self._significant_pairs
 
-    def _check_group(self, name: Any) -> str:
+    def _check_group(self, name: str) -> str:
         return check_choice("a group", name, tuple(self.values))
 
     @cached_property
@@ -211,7 +214,7 @@ class Comparison(Result):
     @cached_property
     def scenarios(self) -> pd.DataFrame:
         """A row per scenario and group: mean, and the ratio to the baseline in this scenario with its interval."""
-        cells: dict[Any, dict[str, list[float]]] = {}
+        cells: dict[Levels, dict[str, list[float]]] = {}
         for name, runs in self.members.items():
             for run in runs:
                 cells.setdefault(run.scenario, {}).setdefault(name, []).append(run.value)
@@ -246,7 +249,7 @@ class Comparison(Result):
     @cached_property
     def findings(self) -> tuple[Finding, ...]:
         """Findings about the groups, and about level shifts inside runs."""
-        found = [
+        shifts = [
             Finding(
                 "level-shift",
                 f"{row['group']}, run {row['run']}: after reading {row['after']}, the {self.metric.noun} changes by "
@@ -257,8 +260,8 @@ class Comparison(Result):
         ]
         if len(self.shifts) > MAX_SHIFTS_SHOWN:
             more = f"{len(self.shifts) - MAX_SHIFTS_SHOWN} more level shifts were found inside runs."
-            found.append(Finding("level-shift", more, "The table 'shifts' contains all level shifts."))
-        return (*self.run_findings, *found)
+            shifts.append(Finding("level-shift", more, "The table 'shifts' contains all level shifts."))
+        return (*self.run_findings, *shifts)
 
     @property
     def verdict(self) -> str:
@@ -275,8 +278,8 @@ class Comparison(Result):
         evidence = f"{_describe_p(test)}, {_describe_counts(self)}"
         if not test.significant:
             ratio = self.ratio(best, order[-1])
-            known = not math.isnan(ratio.low) and ratio.value != 1
-            interval = f"; {best} against {order[-1]}: {_format_range(ratio)}" if known else ""
+            bounded = not math.isnan(ratio.low) and ratio.value != 1
+            interval = f"; {best} against {order[-1]}: {_format_range(ratio)}" if bounded else ""
             return f"{noun}: no significant difference between {_list_groups(order)} ({evidence}){interval}."
         tied = [name for name in order[1:] if not self.differ(best, name)]
         if len(tied) == len(order) - 1:
@@ -294,7 +297,7 @@ class Comparison(Result):
         """The table ``groups``."""
         return self.groups
 
-    def chart(self, kind: str = "boxes", **options: Any) -> Any:
+    def chart(self, kind: str = "boxes", **options: object) -> Any:
         """An Altair chart: ``boxes`` (box plots), ``differences`` from the baseline, ``series`` of readings, or
         ``scenarios`` (a bar per scenario and group; a second comparison, passed as ``cost``, is drawn as lines).
         """
@@ -302,7 +305,7 @@ class Comparison(Result):
 
 
 def compare(
-    records: Any,
+    records: object,
     *,
     by: str | Sequence[str] = "instance_type",
     metric: str | None = None,
@@ -347,32 +350,32 @@ def compare(
             "within= names factors of runs, so it requires records or rows and unit='runs'. Pass records or rows, and "
             "leave unit= out."
         )
-    found = collect_runs(
-        records, names=[*several(check_name, "by", by), *scenario], metric=metric, better=better, terms=terms,
-        model=model,
-    )  # fmt: skip
-    found = _split_levels(found, scenario)
-    groups = found.by_group()
+    names = [*several(check_name, "by", by), *scenario]
+    runs = collect_runs(records, names=names, metric=metric, better=better, terms=terms, model=model)
+    runs = _split_levels(runs, scenario)
+    groups = runs.by_group()
     if len(groups) > MAX_GROUPS:
         raise ComparisonError(
-            f"Grouping by {', '.join(found.names)} gives {len(groups)} groups, more than {MAX_GROUPS}. Choose factors "
+            f"Grouping by {', '.join(runs.names)} gives {len(groups)} groups, more than {MAX_GROUPS}. Choose factors "
             "with fewer levels."
         )
-    wanted = str(baseline) if is_number(baseline) else baseline
-    base = next(iter(groups)) if wanted is None else check_choice("baseline", wanted, list(groups))
+    # Levels such as a batch size are numbers, but groups are named by texts.
+    base = str(baseline) if is_number(baseline) else baseline
+    base = next(iter(groups)) if base is None else check_choice("baseline", base, list(groups))
     values, used = _independent_values(groups, unit)
-    order = find_order(groups, found.metric.noun)
+    order = find_order(groups, runs.metric.noun)
     if scenario:
         test = test_within(groups, alpha=alpha)
         pairs = pairs_within(groups, alpha=alpha, testable=test.p_value is not None)
         few = find_incomplete(groups, ", ".join(scenario))
     else:
-        repeated = {name: some for name, some in values.items() if len(some) > 1}
+        # A group of a single run has no spread: the others can still be tested without it.
+        repeated = {name: numbers for name, numbers in values.items() if len(numbers) > 1}
         test = compare_groups(repeated if len(repeated) > 1 else values, unit=used, alpha=alpha)
         pairs = compare_pairs(values, alpha=alpha, testable=test.p_value is not None, unit=used)
         few = _find_few_runs(groups, unit)
     return Comparison(
-        runs=found,
+        runs=runs,
         members=groups,
         values=values,
         unit=used,
@@ -380,18 +383,18 @@ def compare(
         test=test,
         tested_pairs=tuple(pairs),
         confidence=confidence,
-        run_findings=tuple(dict.fromkeys([*found.findings, *few, *order])),
+        run_findings=tuple(dict.fromkeys([*runs.findings, *few, *order])),
         within=scenario,
     )
 
 
-def _split_levels(found: Runs, scenario: tuple[str, ...]) -> Runs:
+def _split_levels(runs: Runs, scenario: tuple[str, ...]) -> Runs:
     """Move the levels of the last factors, named ``scenario``, from ``levels`` to ``scenario`` of each run."""
     if not scenario:
-        return found
-    at = len(found.names) - len(scenario)
-    runs = tuple(replace(run, levels=run.levels[:at], scenario=run.levels[at:]) for run in found.runs)
-    return replace(found, names=found.names[:at], runs=runs)
+        return runs
+    at = len(runs.names) - len(scenario)
+    split = tuple(replace(run, levels=run.levels[:at], scenario=run.levels[at:]) for run in runs.runs)
+    return replace(runs, names=runs.names[:at], runs=split)
 
 
 def _independent_values(groups: Mapping[str, Sequence[Run]], unit: str) -> tuple[dict[str, list[float]], str]:
@@ -407,6 +410,7 @@ def _independent_values(groups: Mapping[str, Sequence[Run]], unit: str) -> tuple
             )
         if not runs[0].series:
             raise ComparisonError(f"The run of {name} contains no step times to form blocks. Use unit='runs'.")
+    # Blocks of equal length, so that the means of all groups have the same kind of error.
     length = block_length([runs[0].series for runs in groups.values()])
     values = {name: block_means(runs[0].series, length=length) for name, runs in groups.items()}
     enough = all(len(blocks) >= MIN_BLOCKS for blocks in values.values())
@@ -443,13 +447,13 @@ def find_incomplete(groups: Groups, name: str) -> list[Finding]:
 def find_order(groups: Groups, noun: str) -> list[Finding]:
     """Findings about runs that were made one group after the other, and about a trend over time."""
     dated = [(run.moment, name, run) for name, runs in groups.items() for run in runs if run.moment is not None]
-    dated.sort(key=lambda one: one[0])
+    dated.sort(key=lambda row: row[0])
     if len({moment for moment, _, _ in dated}) < max(2, len(dated)):
-        return []  # some times are unknown or equal
+        return []  # moments are unknown or equal, so the order is unknown
     names = [name for _, name, _ in dated]
     sizes = [names.count(name) for name in dict.fromkeys(names)]
     switches = sum(a != b for a, b in itertools.pairwise(names))
-    found = []
+    findings = []
     by_chance = math.factorial(len(sizes)) / arrangements(sizes)
     if len(sizes) > 1 and switches == len(sizes) - 1 and by_chance < MAX_CHANCE_OF_ORDER:
         message = (
@@ -457,13 +461,13 @@ def find_order(groups: Groups, noun: str) -> list[Finding]:
             "looks like a difference between the groups."
         )
         remedy = "Alternate the groups when you measure."
-        found.append(Finding("not-interleaved", message, remedy, "info"))
+        findings.append(Finding("not-interleaved", message, remedy, "info"))
     trend = _find_trend([run.value for *_, run in dated], [(name, run.scenario) for _, name, run in dated])
     if trend is not None:
         message = f"Within the groups, the {noun} changes by {trend:+.3g} % from the first run to the last."
         remedy = "Find out what changed on the machines, or interleave the runs of the groups."
-        found.append(Finding("drift-over-time", message, remedy))
-    return found
+        findings.append(Finding("drift-over-time", message, remedy))
+    return findings
 
 
 def _find_trend(values: Sequence[float], cells: Iterable[tuple[str, Levels]]) -> float | None:
@@ -474,14 +478,15 @@ def _find_trend(values: Sequence[float], cells: Iterable[tuple[str, Levels]]) ->
     from scipy.stats import kendalltau, theilslopes
 
     keys = list(cells)
-    several = [n for n, key in enumerate(keys) if keys.count(key) > 1]
-    if len(several) < MIN_RUNS_FOR_DRIFT or min(values) <= 0:
+    repeated = [place for place, key in enumerate(keys) if keys.count(key) > 1]
+    if len(repeated) < MIN_RUNS_FOR_DRIFT or min(values) <= 0:
         return None
     logs = np.log(np.array(values))
-    rest = [logs[n] - np.mean([logs[m] for m in several if keys[m] == keys[n]]) for n in several]
-    if np.ptp(rest) == 0 or kendalltau(several, rest).pvalue >= DRIFT_ALPHA:
+    # Differences between cells are no trend, so each value is taken relative to the mean of its cell.
+    rest = [logs[n] - np.mean([logs[m] for m in repeated if keys[m] == keys[n]]) for n in repeated]
+    if np.ptp(rest) == 0 or kendalltau(repeated, rest).pvalue >= DRIFT_ALPHA:
         return None
-    slope = float(theilslopes(rest, several).slope)
+    slope = float(theilslopes(rest, repeated).slope)
     return 100 * math.expm1(slope * (len(values) - 1))
 
 
@@ -495,18 +500,18 @@ def _ratio_columns(ratio: Interval[float]) -> dict[str, float]:
     return ratios | {f"percent{side}": 100 * (value - 1) for side, value in zip(sides, ratio, strict=True)}
 
 
-def to_frame(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], *, other_types: Sequence[str]) -> pd.DataFrame:
+def to_frame(rows: Sequence[Row], columns: Sequence[str], *, other_types: Sequence[str]) -> pd.DataFrame:
     """``rows`` as a DataFrame. Columns not in ``other_types`` are floats, even if all their values are missing."""
     frame = pd.DataFrame(rows, columns=list(columns))
     return frame.astype({name: float for name in columns if name not in other_types})
 
 
-def plain_rows(frame: pd.DataFrame) -> list[dict[str, Any]]:
+def plain_rows(frame: pd.DataFrame) -> list[Row]:
     """The rows of ``frame`` as values that JSON can contain; numbers that are not finite become None."""
     return [{str(key): plain_value(value) for key, value in row.items()} for row in frame.to_dict("records")]
 
 
-def plain_value(value: Any) -> Any:
+def plain_value(value: object) -> object:
     """``value`` as a value that JSON can contain; a number that is not finite becomes None."""
     value = unwrap(value)
     return None if isinstance(value, float) and not math.isfinite(value) else value
@@ -541,7 +546,7 @@ def format_percent(row: Mapping[Any, Any]) -> str:
     return f"{row['percent']:+.3g}{sides} %"
 
 
-def group_rows(comparison: Comparison) -> list[dict[str, Any]]:
+def group_rows(comparison: Comparison) -> list[Row]:
     """The table of groups as texts: number of runs, mean, spread, and the difference from the baseline."""
     unit = comparison.metric.unit
     return [
@@ -558,7 +563,7 @@ def group_rows(comparison: Comparison) -> list[dict[str, Any]]:
     ]
 
 
-def scenario_rows(comparison: Comparison) -> list[dict[str, Any]]:
+def scenario_rows(comparison: Comparison) -> list[Row]:
     """The table of scenarios as texts: runs, mean, and the difference from the baseline in the same scenario."""
     return [
         {

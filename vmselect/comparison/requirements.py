@@ -37,6 +37,9 @@ from vmselect.comparison.runs import ALIASES, METRICS, Terms, find_metric, guess
 from vmselect.errors import ArgumentError, ComparisonError
 from vmselect.records import Record
 
+Plain = str | bool | int | float | None
+"""A value of a fact; None if it is unknown."""
+
 MAX_ROWS = 1_000
 MAX_FILE_BYTES = 1_000_000
 KEYS = ("weight", "better", "at_least", "at_most", "one_of", "must")
@@ -76,7 +79,7 @@ class Ranked(Protocol):
 class Fact:
     """A value of a candidate with its source and date, and with an interval if it is estimated."""
 
-    value: Any
+    value: Plain
     unit: str = ""
     source: str = "given"
     date: str | None = None
@@ -88,35 +91,35 @@ Facts = dict[str, dict[str, Fact]]
 """Facts by the name of the candidate and the name of the fact."""
 
 
-def collect_facts(scored: Any, *, records: Any = None) -> Facts:
+def collect_facts(scored: object, *, records: object = None) -> Facts:
     """Facts of each candidate, read from a ranking, one or more comparisons, or a mapping of names to facts."""
     if isinstance(scored, Mapping):
         return read_facts(scored)
     if isinstance(scored, Ranked):
         return _from_ranking(scored, records)
     comparisons = list_items(scored)
-    if not comparisons or not all(isinstance(one, Comparison) for one in comparisons):
+    if not comparisons or not all(isinstance(item, Comparison) for item in comparisons):
         raise ArgumentError(
             f"{show(scored)} cannot be scored. Pass a ranking, comparisons, or a mapping of candidates to their facts."
         )
-    found: Facts = {}
-    for one in comparisons:
-        for name, summary in one.summaries.items():
-            date = max((run.date for run in one.members[name] if run.date), default=None)
-            fact = Fact(summary.mean, one.metric.unit, _describe_runs(summary.count), date)
-            found.setdefault(name, {})[one.metric.name] = fact
-    return found
+    candidates: Facts = {}
+    for comparison in comparisons:
+        for name, summary in comparison.summaries.items():
+            date = max((run.date for run in comparison.members[name] if run.date), default=None)
+            fact = Fact(summary.mean, comparison.metric.unit, _describe_runs(summary.count), date)
+            candidates.setdefault(name, {})[comparison.metric.name] = fact
+    return candidates
 
 
-def read_facts(given: Mapping[Any, Any]) -> Facts:
+def read_facts(candidates: Mapping[str, object]) -> Facts:
     """Facts of each candidate, read from a mapping that a file or a caller provides."""
     return {
         str(name): {key: _read_fact(value) for key, value in check_mapping(f"the facts of {name}", facts).items()}
-        for name, facts in given.items()
+        for name, facts in candidates.items()
     }
 
 
-def _read_fact(value: Any) -> Fact:
+def _read_fact(value: object) -> Fact:
     """One fact about a candidate, from a plain value or from a mapping with the keys :data:`FACT_KEYS`."""
     if not isinstance(value, Mapping):
         return Fact(_check_plain(value))
@@ -134,19 +137,19 @@ def _read_fact(value: Any) -> Fact:
     )
 
 
-def _check_plain(value: Any) -> Any:
+def _check_plain(value: object) -> Plain:
     value = plain_value(value)
     if not isinstance(value, (str, bool, int, float, type(None))):
         raise ArgumentError(f"The value of a fact must be a number, a text, true or false, not {show(value)}.")
     return value
 
 
-def _from_ranking(ranking: Ranked, records: Any) -> Facts:
+def _from_ranking(ranking: Ranked, records: object) -> Facts:
     rows = ranking.deciding_rows[:MAX_ROWS]
     if not rows:
         raise ComparisonError("All candidates of the ranking are excluded. Relax the deadline or the budget.")
     measured = _from_records(records)
-    found: Facts = {}
+    candidates: Facts = {}
     for row, name in zip(rows, _name_rows(rows), strict=True):
         facts = dict(measured.get((row.instance_type, row.batch_size), {}))
         for key, (attribute, unit, source) in ROW_FACTS.items():
@@ -156,8 +159,8 @@ def _from_ranking(ranking: Ranked, records: Any) -> Facts:
             low, high = row.measures[key][1:] if key in row.measures else (None, None)
             date = row.price_date if source != "measured" and key != "time" else None
             facts[key] = Fact(_check_plain(value), unit, source, date, low, high)
-        found[name] = facts
-    return found
+        candidates[name] = facts
+    return candidates
 
 
 def _name_rows(rows: Sequence[Any]) -> list[str]:
@@ -173,7 +176,7 @@ def _name_rows(rows: Sequence[Any]) -> list[str]:
     return [" · ".join([row.instance_type, *(str(getattr(row, name)) for name in varied)]) for row in rows]
 
 
-def _from_records(records: Any) -> dict[tuple[str | None, int | None], dict[str, Fact]]:
+def _from_records(records: object) -> dict[tuple[str | None, int | None], dict[str, Fact]]:
     """Mean of every metric over the records of each instance type and batch size."""
     many = [] if records is None else [records] if isinstance(records, Record) else list_items(records)
     if not all(isinstance(record, Record) for record in many):
@@ -190,8 +193,8 @@ def _from_records(records: Any) -> dict[tuple[str | None, int | None], dict[str,
                 values.setdefault(key, {}).setdefault(name, []).append(value)
     return {
         key: {
-            name: Fact(math.fsum(some) / len(some), find_metric(name).unit, _describe_runs(len(some)), dates[key])
-            for name, some in by_name.items()
+            name: Fact(math.fsum(runs) / len(runs), find_metric(name).unit, _describe_runs(len(runs)), dates[key])
+            for name, runs in by_name.items()
         }
         for key, by_name in values.items()
     }
@@ -304,7 +307,7 @@ class Need:
     better: str | None = None
     at_least: float | None = None
     at_most: float | None = None
-    one_of: Sequence[Any] | None = None
+    one_of: Sequence[Plain] | None = None
     must: bool = False
 
     def __post_init__(self) -> None:
@@ -340,20 +343,20 @@ class Need:
             return self.better
         if self.name in LESS_BY_NAME:
             return "less"
-        known = METRICS.get(ALIASES.get(self.name, self.name))
-        return known.better if known else guess_better(self.name)
+        metric = METRICS.get(ALIASES.get(self.name, self.name))
+        return metric.better if metric else guess_better(self.name)
 
-    def is_met(self, value: Any) -> bool:
+    def is_met(self, value: Plain) -> bool:
         """Whether ``value`` meets the condition. An unknown value (None) does not meet it."""
         if value is None:
             return False
-        if self.one_of is not None and str(value).casefold() not in (str(one).casefold() for one in self.one_of):
+        if self.one_of is not None and str(value).casefold() not in {str(choice).casefold() for choice in self.one_of}:
             return False
         if self.at_least is not None and not (is_number(value) and value >= self.at_least):
             return False
         return self.at_most is None or (is_number(value) and value <= self.at_most)
 
-    def grade(self, value: Any, best: float | None) -> float:
+    def grade(self, value: Plain, best: float | None) -> float:
         """Return the grade of ``value`` from 0 to 1.
 
         If more is better, the grade is ``value / best``, where ``best`` is the best value of all candidates. If less is
@@ -397,7 +400,7 @@ class Requirements:
     """
 
     needs: Any
-    facts: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    facts: Mapping[str, Mapping[str, Fact]] = field(default_factory=dict)
     title: str = "requirements"
 
     def __post_init__(self) -> None:
@@ -421,7 +424,7 @@ class Requirements:
         except ArgumentError as wrong:
             raise ComparisonError(f"{where}: {wrong}") from None
 
-    def score(self, ranking: Any, *, records: Any = None) -> Scores:
+    def score(self, ranking: object, *, records: object = None) -> Scores:
         """Score the candidates of a ranking, the groups of comparisons, or a mapping of candidates to facts.
 
         ``records`` provide metrics that a ranking does not contain, such as throughput or a custom metric.
@@ -429,11 +432,11 @@ class Requirements:
         everyone = self._add_own_facts(collect_facts(ranking, records=records))
         excluded = {name: reason for name, facts in everyone.items() if (reason := self._find_missed_must(facts))}
         kept = {name: facts for name, facts in everyone.items() if name not in excluded}
-        known = {name for facts in everyone.values() for name in facts}
-        unknown = [need.name for need in self.needs if need.weight > 0 and need.name not in known]
+        names = {name for facts in everyone.values() for name in facts}
+        unknown = [need.name for need in self.needs if need.weight > 0 and need.name not in names]
         if unknown:
             raise ComparisonError(
-                f"{unknown[0]!r} is unknown for all candidates. Add it to 'facts', or use: {', '.join(sorted(known))}."
+                f"{unknown[0]!r} is unknown for all candidates. Add it to 'facts', or use: {', '.join(sorted(names))}."
             )
         total = math.fsum(need.weight for need in self.needs)
         parts = []
@@ -449,10 +452,10 @@ class Requirements:
                 parts.append(Part(name, need.name, fact, grade, share, 100 * share * grade, need.describe()))
         return Scores(tuple(kept), tuple(need.name for need in self.needs), tuple(parts), excluded, self.title)
 
-    def _add_own_facts(self, found: Facts) -> Facts:
+    def _add_own_facts(self, candidates: Facts) -> Facts:
         """Facts of each candidate, with the user's facts about its provider, region, instance type or name added."""
         everyone: Facts = {}
-        for name, facts in found.items():
+        for name, facts in candidates.items():
             labels = [facts[key].value for key in ("provider", "region", "instance_type") if key in facts]
             everyone[name] = dict(facts)
             for label in [*labels, name]:
@@ -468,9 +471,9 @@ class Requirements:
         return None
 
 
-def _read_needs(given: Any) -> tuple[Need, ...]:
+def _read_needs(values: object) -> tuple[Need, ...]:
     needs = []
-    for name, value in check_mapping("needs", given).items():
+    for name, value in check_mapping("needs", values).items():
         options = {"weight": value} if is_number(value) else check_mapping(f"the requirement {name}", value)
         unknown = set(options) - set(KEYS)
         if unknown:

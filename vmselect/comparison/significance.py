@@ -1,4 +1,4 @@
-"""Statistics of groups of independent values: summaries, ratios with intervals, and tests.
+"""Statistics of a comparison: summaries, ratios with intervals, tests of groups, and level shifts inside runs.
 
 The tests are those of scipy: Kruskal-Wallis for all groups together, Mann-Whitney for each pair of groups. Both test
 whether the values of one group are larger than those of another more often than by chance. They assume no distribution,
@@ -12,7 +12,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +20,9 @@ from numpy.typing import NDArray
 from vmselect.comparison.runs import Levels, Run
 from vmselect.intervals import Interval
 from vmselect.units import list_all
+
+if TYPE_CHECKING:
+    from scipy.stats import PermutationMethod
 
 Floats = NDArray[np.float64]
 
@@ -68,22 +71,22 @@ def ratio_of_means(
     percentile interval (Hesterberg 2015) therefore uses a higher confidence level, which matches Student's t for the
     smaller group. The random seed is fixed. The ratio is nan if a value is negative.
     """
-    one, other = np.asarray(values, dtype=float), np.asarray(base, dtype=float)
-    below = float(other.mean())
-    if min(one.min(), other.min()) < 0:
+    above, below = np.asarray(values, dtype=float), np.asarray(base, dtype=float)
+    if min(above.min(), below.min()) < 0:
         return Interval.exact(math.nan)
-    if below == 0:
-        return Interval(1.0 if float(one.mean()) == 0 else math.nan, math.nan, math.nan)
-    value = float(one.mean()) / below
-    fewest = min(len(one), len(other))
+    divisor = float(below.mean())
+    if divisor == 0:
+        return Interval(1.0 if float(above.mean()) == 0 else math.nan, math.nan, math.nan)
+    value = float(above.mean()) / divisor
+    fewest = min(len(above), len(below))
     if fewest < MIN_FOR_INTERVAL:
         return Interval(value, math.nan, math.nan)
-    if np.ptp(one) == 0 and np.ptp(other) == 0:
+    if np.ptp(above) == 0 and np.ptp(below) == 0:
         return Interval.exact(value)
     from scipy.stats import bootstrap
 
-    found = bootstrap(
-        (one, other),
+    result = bootstrap(
+        (above, below),
         lambda a, b, axis=-1: a.mean(axis=axis) / b.mean(axis=axis),
         vectorized=True,
         n_resamples=resamples,
@@ -91,7 +94,8 @@ def ratio_of_means(
         method="percentile",
         rng=np.random.default_rng(0),
     )
-    return Interval(value, float(found.confidence_interval.low), float(found.confidence_interval.high))
+    bounds = result.confidence_interval
+    return Interval(value, float(bounds.low), float(bounds.high))
 
 
 def _expanded(confidence: float, count: int) -> float:
@@ -132,7 +136,7 @@ class GroupTest:
         decided = self.deciding_p_value
         return decided is not None and decided < self.alpha
 
-    def __getitem__(self, name: str) -> Any:
+    def __getitem__(self, name: str) -> object:
         return getattr(self, name)
 
     def __str__(self) -> str:
@@ -166,9 +170,8 @@ def compare_groups(groups: Mapping[str, Sequence[float]], *, unit: str, alpha: f
         return GroupTest(name, 0.0, 1.0, None, unit, alpha)
     from scipy.stats import kruskal
 
-    found = kruskal(*samples)
-    exact = _exact(samples)
-    return GroupTest(name, float(found.statistic), float(found.pvalue), exact, unit, alpha)
+    result = kruskal(*samples)
+    return GroupTest(name, float(result.statistic), float(result.pvalue), _exact(samples), unit, alpha)
 
 
 def compare_pairs(
@@ -247,7 +250,7 @@ def format_p(p_value: float) -> str:
     return "p < 0.001" if p_value < 0.001 else f"p = {p_value:.2g}"
 
 
-def _pair_method(a: Sequence[float], b: Sequence[float]) -> Any:
+def _pair_method(a: Sequence[float], b: Sequence[float]) -> Literal["exact", "asymptotic"] | PermutationMethod:
     """Argument ``method`` for scipy: exact without ties, all permutations if few, else the normal approximation."""
     from scipy.stats import PermutationMethod
 
@@ -264,16 +267,17 @@ def _mann_whitney(a: tuple[float, ...], b: tuple[float, ...]) -> tuple[float, fl
     """Mann-Whitney's U and its p value. Cached, because the test of all groups and the test of pairs both use it."""
     from scipy.stats import mannwhitneyu
 
-    found = mannwhitneyu(a, b, method=_pair_method(a, b))
-    return float(found.statistic), float(found.pvalue)
+    result = mannwhitneyu(a, b, method=_pair_method(a, b))
+    return float(result.statistic), float(result.pvalue)
 
 
 def _exact(samples: Sequence[Floats]) -> float | None:
     """The exact p value by permutation, or None if the groups are large enough for the approximation."""
     sizes = [len(sample) for sample in samples]
     if len(samples) == 2:
-        one, other = (tuple(sample.tolist()) for sample in samples)
-        return None if _pair_method(one, other) == "asymptotic" else _mann_whitney(one, other)[1]
+        # Kruskal-Wallis of two groups is the two-sided Mann-Whitney test, whose exact distribution is known.
+        first, second = (tuple(sample.tolist()) for sample in samples)
+        return None if _pair_method(first, second) == "asymptotic" else _mann_whitney(first, second)[1]
     if min(sizes) >= ENOUGH_FOR_APPROXIMATION:
         return None
     from scipy.stats import permutation_test, rankdata
@@ -286,7 +290,7 @@ def _exact(samples: Sequence[Floats]) -> float | None:
         return np.asarray(sum(group.sum(axis=axis) ** 2 / group.shape[axis] for group in groups))
 
     few = arrangements(sizes) <= MAX_ARRANGEMENTS
-    found = permutation_test(
+    result = permutation_test(
         parts,
         between,
         vectorized=True,
@@ -294,7 +298,7 @@ def _exact(samples: Sequence[Floats]) -> float | None:
         alternative="greater",
         rng=np.random.default_rng(0),
     )
-    return float(found.pvalue)
+    return float(result.pvalue)
 
 
 # -- within scenarios --------------------------------------------------------------------------------------------------
@@ -324,11 +328,13 @@ class Cells:
     @classmethod
     def of(cls, groups: Groups) -> Cells:
         """Make arrays of all runs whose scenario also contains runs of another group."""
-        seen: dict[Levels, set[str]] = {}
+        names: dict[Levels, set[str]] = {}
         for name, runs in groups.items():
             for run in runs:
-                seen.setdefault(run.scenario, set()).add(name)
-        order = {scenario: number for number, scenario in enumerate(s for s, who in seen.items() if len(who) > 1)}
+                names.setdefault(run.scenario, set()).add(name)
+        # A scenario with a single group says nothing about a difference between groups.
+        shared = [scenario for scenario, members in names.items() if len(members) > 1]
+        order = {scenario: number for number, scenario in enumerate(shared)}
         rows = [
             (run.value, number, order[run.scenario])
             for number, runs in enumerate(groups.values())
@@ -355,9 +361,10 @@ class Cells:
         if not len(self.values):
             return "no scenario has runs of two groups"
         ways = math.prod(
-            arrangements(np.unique(self.group[self.scenario == one], return_counts=True)[1].tolist())
-            for one in range(self.scenarios)
+            arrangements(np.unique(self.group[self.scenario == scenario], return_counts=True)[1].tolist())
+            for scenario in range(self.scenarios)
         )
+        # With two groups, the mirrored assignment is as extreme, so the smallest two-sided p value is twice as large.
         least = 2 / ways if len(self.names) == 2 else 1 / ways
         if least > alpha:
             chance = f"{100 * min(1.0, least):.0f} % of cases"
@@ -382,6 +389,7 @@ def _permute(cells: Cells) -> tuple[float, float]:
     """Statistic (about chi-square with number of groups - 1 degrees of freedom) and p value of the permutation test."""
     from scipy.stats import rankdata
 
+    # Rounding makes values tie that differ only by the rounding error of subtracting the mean.
     ranks = rankdata(cells.aligned().round(12))
     ranks -= ranks.mean()
     counts = np.bincount(cells.group, minlength=len(cells.names))
@@ -389,24 +397,25 @@ def _permute(cells: Cells) -> tuple[float, float]:
 
     def between(labels: NDArray[np.intp]) -> Floats:
         """Sum of squares between groups, for each row of ``labels``."""
-        sums = [((labels == one) @ ranks) ** 2 / counts[one] for one in present]
+        sums = [((labels == group) @ ranks) ** 2 / counts[group] for group in present]
         total: Floats = np.sum(sums, axis=0)
         return total
 
     observed = float(between(cells.group[None, :])[0])
     rng = np.random.default_rng(0)
-    blocks = [np.flatnonzero(cells.scenario == one) for one in range(cells.scenarios)]
+    blocks = [np.flatnonzero(cells.scenario == scenario) for scenario in range(cells.scenarios)]
     step = max(1, MAX_LABELS // len(ranks))
-    found: list[Floats] = []
+    parts: list[Floats] = []
     for start in range(0, PERMUTATIONS, step):
         labels = np.tile(cells.group, (min(step, PERMUTATIONS - start), 1))
         for block in blocks:
             labels[:, block] = rng.permuted(labels[:, block], axis=1)
-        found.append(between(labels))
-    shuffled = np.concatenate(found)
+        parts.append(between(labels))
+    shuffled = np.concatenate(parts)
     expected = float(shuffled.mean())
     if expected == 0:
         return 0.0, 1.0
+    # The observed assignment counts as one of the permutations, so that the p value is never 0.
     extreme = int((shuffled >= observed * (1 - 1e-9)).sum())
     return observed / expected * (len(present) - 1), (extreme + 1) / (PERMUTATIONS + 1)
 
@@ -426,16 +435,15 @@ def pairs_within(groups: Groups, *, alpha: float, testable: bool) -> list[Pair]:
     return [row if row.p_value is None else replace(row, p_adjusted=next(adjusted)) for row in rows]
 
 
-def ratio_within(one: Sequence[Run], other: Sequence[Run], *, confidence: float) -> Interval[float]:
-    """Geometric mean, over the common scenarios, of the ratio of two groups, with a Student t interval.
+def ratio_within(runs: Sequence[Run], base: Sequence[Run], *, confidence: float) -> Interval[float]:
+    """Geometric mean, over the common scenarios, of the ratio of ``runs`` to ``base``, with a Student t interval.
 
     The error is the spread of runs inside scenarios or, if each group has one run per scenario, the spread between
     scenarios. The ratio is nan if a value is not positive.
     """
-    cells = Cells.of({"one": one, "other": other})
-    unknown = Interval.exact(math.nan)
+    cells = Cells.of({"runs": runs, "base": base})
     if not len(cells.values) or cells.values.min() <= 0:
-        return unknown
+        return Interval.exact(math.nan)
     logs = np.log(cells.values)
     parts = [
         [logs[(cells.scenario == at) & (cells.group == group)] for group in (0, 1)] for at in range(cells.scenarios)
@@ -520,8 +528,9 @@ def block_means(values: Sequence[float], *, length: int) -> list[float]:
     [2.0, 6.0]
     """
     blocks = len(values) // length
-    tail: Any = values[len(values) - blocks * length :]
-    return [math.fsum(tail[i * length : (i + 1) * length]) / length for i in range(blocks)]
+    # The start of a run is the part that is most likely not yet at its level.
+    start = len(values) - blocks * length
+    return [math.fsum(values[start + i * length : start + (i + 1) * length]) / length for i in range(blocks)]
 
 
 @dataclass(frozen=True)
@@ -546,22 +555,22 @@ def find_shifts(values: Sequence[float], *, alpha: float = 0.01) -> tuple[Shift,
     """
     series = np.asarray(values, dtype=float)
     edges = [0, len(series)]
-    found: dict[int, float] = {}
+    p_values: dict[int, float] = {}
     waiting = [(0, len(series))]
-    while waiting and len(found) < MAX_SHIFTS:
+    while waiting and len(p_values) < MAX_SHIFTS:
         start, end = waiting.pop()
         where, p_value = _best_split(series[start:end])
         if where and p_value < alpha:
-            found[start + where] = p_value
+            p_values[start + where] = p_value
             edges.append(start + where)
             waiting += [(start, start + where), (start + where, end)]
     edges = sorted(edges)
     levels = [float(np.median(series[a:b])) if b > a else math.nan for a, b in itertools.pairwise(edges)]
     shifts = [
-        Shift(after=edge, before=levels[i], then=levels[i + 1], p_value=found[edge])
+        Shift(after=edge, before=levels[i], then=levels[i + 1], p_value=p_values[edge])
         for i, edge in enumerate(edges[1:-1])
     ]
-    return tuple(s for s in shifts if abs(s.then - s.before) > MIN_CHANGE * abs(s.before))
+    return tuple(shift for shift in shifts if abs(shift.then - shift.before) > MIN_CHANGE * abs(shift.before))
 
 
 def _best_split(series: Floats) -> tuple[int, float]:

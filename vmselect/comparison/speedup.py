@@ -11,7 +11,6 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from functools import cached_property
-from typing import Any
 
 import pandas as pd
 
@@ -94,7 +93,9 @@ class Scaling:
         return printable_lines(self.verdict)
 
 
-def scaling(records: Any, *, epochs: int, confidence: float = 0.9, model: str | None = None) -> Scaling:
+def scaling(
+    records: Profile | Iterable[Profile], *, epochs: int, confidence: float = 0.9, model: str | None = None
+) -> Scaling:
     """Speed-up, efficiency and cost of training ``epochs`` epochs with several workers instead of one.
 
     ``records`` are profiles of trainings with one worker and with several. Setups (instance type, batch size and other
@@ -105,16 +106,16 @@ def scaling(records: Any, *, epochs: int, confidence: float = 0.9, model: str | 
     ...     made = vs.Profile.from_times(instance_type="m", batch_size=96, steps_per_epoch=100, init_seconds=1.0,
     ...                                  first_iteration_seconds=1.0, iteration_seconds=[seconds] * 9)
     ...     return made.model_copy(update={"factors": {"nodes": nodes}})
-    >>> found = vs.stats.scaling([probed(1, 0.40), probed(2, 0.25)], epochs=50)
-    >>> [(row.nodes, round(row.speedup, 2), round(row.efficiency, 2), round(row.cost_ratio, 2)) for row in found.rows]
+    >>> rows = vs.stats.scaling([probed(1, 0.40), probed(2, 0.25)], epochs=50).rows
+    >>> [(row.nodes, round(row.speedup, 2), round(row.efficiency, 2), round(row.cost_ratio, 2)) for row in rows]
     [(2, 1.6, 0.8, 1.25)]
     """
     epochs = check_count("epochs", epochs)
     confidence = check_share("confidence", confidence, least=0.5, most=0.999)
-    wanted = maybe(check_name, "model", model)
-    profiles = [one for one in read_records(records, Profile) if wanted is None or one.model == wanted]
+    model = maybe(check_name, "model", model)
+    profiles = [profile for profile in read_records(records, Profile) if model is None or profile.model == model]
     if not profiles:
-        raise ComparisonError(f"No record has the model {wanted}. Leave model= out to use all records.")
+        raise ComparisonError(f"No record has the model {model}. Leave model= out to use all records.")
     findings = list(check_comparable(profiles, error=ComparisonError))
     times: dict[Identity, tuple[RuntimeEstimate, int]] = {}
     for identity, group in group_repetitions(profiles).items():
@@ -144,10 +145,10 @@ def compare_workers(times: Mapping[Identity, tuple[RuntimeEstimate, int]]) -> li
         for base in (SAME_BATCH, SAME_SHARE) if size else (SAME_BATCH,):
             for unit, (count, alone) in units.items():
                 share = size // count if size else None
-                one = times.get(alone if base == SAME_BATCH else alone._replace(batch_size=share))
-                if count == 1 or one is None:
+                single = times.get(alone if base == SAME_BATCH else alone._replace(batch_size=share))
+                if count == 1 or single is None:
                     continue
-                value, low, high = one[0].interval.over(estimated.interval)
+                value, low, high = single[0].interval.over(estimated.interval)
                 rows.append(
                     Speedup(
                         setup=_name(identity), nodes=count, unit=unit, batch_size=size,
@@ -159,7 +160,7 @@ def compare_workers(times: Mapping[Identity, tuple[RuntimeEstimate, int]]) -> li
                         cost_ratio_high=nodes / low if low else math.inf,
                     )
                 )  # fmt: skip
-                break
+                break  # a single worker is the better base; a single machine is used where no worker was measured
     return sorted(rows, key=lambda row: (row.setup, row.base, row.nodes, row.batch_size or 0))
 
 
@@ -188,9 +189,10 @@ def _find_warnings(rows: Sequence[Speedup], times: Mapping[Identity, tuple[Runti
             )
     done = {(row.setup, row.nodes) for row in rows}
     alone = {
-        _name(one)
-        for one in times
-        if one.workers > 1 and done.isdisjoint((_name(one), count) for count in (one.workers, one.nodes))
+        _name(identity)
+        for identity in times
+        if identity.workers > 1
+        and done.isdisjoint((_name(identity), count) for count in (identity.workers, identity.nodes))
     }
     if alone:
         yield Finding(
