@@ -11,7 +11,7 @@ import io
 import math
 import os
 import platform
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,6 @@ from vmselect.energy.grids import DEFAULT, Emissions
 from vmselect.energy.power import measured_power
 from vmselect.errors import ArgumentError
 from vmselect.records import Profile
-from vmselect.records.usage import MeasuredEnergy
 from vmselect.units import JOULES_PER_KWH, printable
 
 COLUMNS = (
@@ -65,8 +64,9 @@ class EmissionsRun:
     @property
     def gpu_watts(self) -> float | None:
         """Mean power of all GPUs during the run; None without a GPU."""
-        known = self.gpu_count > 0 and self.gpu_kwh is not None and self.seconds > 0
-        return self.gpu_kwh * JOULES_PER_KWH / self.pue / self.seconds if known and self.gpu_kwh is not None else None
+        if self.gpu_kwh is None or self.gpu_count <= 0 or self.seconds <= 0:
+            return None
+        return self.gpu_kwh * JOULES_PER_KWH / self.pue / self.seconds
 
     def add_to(self, profile: Profile) -> Profile:
         """A copy of ``profile`` with the mean power of the GPUs in this run, which codecarbon read from their driver.
@@ -76,13 +76,14 @@ class EmissionsRun:
         if self.gpu_watts is None:
             raise ArgumentError(f"Run {self.run_id} has no energy of a GPU. Choose a run on a machine with a GPU.")
         each = self.gpu_watts / self.gpu_count
-        given = Profile.from_times(iteration_seconds=1.0, gpu_watts=[each] * self.gpu_count)
+        power = Profile.from_times(iteration_seconds=1.0, gpu_watts=[each] * self.gpu_count).usage
         if profile.usage is None:
-            return profile.model_copy(update={"usage": given.usage})
-        assert given.usage is not None
+            return profile.model_copy(update={"usage": power})
+        assert power is not None
+        # Power of the GPUs comes from the run; everything else that the probe sampled stays.
         phases = {**profile.usage.phases}
-        phases["steady_steps"] = {**phases.get("steady_steps", {}), **given.usage.phases["steady_steps"]}
-        sources = {**(profile.usage.power_sources or {}), **(given.usage.power_sources or {})}
+        phases["steady_steps"] = {**phases.get("steady_steps", {}), **power.phases["steady_steps"]}
+        sources = {**(profile.usage.power_sources or {}), **(power.power_sources or {})}
         return profile.model_copy(
             update={"usage": profile.usage.model_copy(update={"phases": phases, "power_sources": sources})}
         )
@@ -119,11 +120,13 @@ def save_emissions(
     measured power, or is from a place whose grid is unknown, :class:`ArgumentError` is raised and no row is written.
     """
     chosen = maybe(check_dataclass, "emissions", emissions, kind=Emissions) or DEFAULT
-    given = [profiles] if isinstance(profiles, Profile) else list_items(profiles)
-    if not given or not all(isinstance(one, Profile) for one in given):
+    listed = [profiles] if isinstance(profiles, Profile) else list_items(profiles)
+    if not listed or not all(isinstance(profile, Profile) for profile in listed):
         raise ArgumentError(f"profiles is {show(profiles)}. Pass a profile, or several.")
-    new = [_write_row(profile, chosen) for profile in given]
+    # All rows are made before the file is opened, so that a profile without power leaves it unchanged.
+    new = [_write_row(profile, chosen) for profile in listed]
     file = check_path("path", path)
+    # codecarbon of another version has other columns: an existing file keeps its header.
     header, rows = _read_rows(file) if _files.has_file(file) else (list(COLUMNS), [])
     text = io.StringIO(newline="")
     writer = csv.DictWriter(text, header, extrasaction="ignore", restval="", lineterminator="\n")
@@ -191,7 +194,8 @@ def _write_row(profile: Profile, emissions: Emissions) -> dict[str, Any]:
     energy = power.watts * seconds / JOULES_PER_KWH
     co2 = energy * factor.kg_per_kwh
     seen = profile.environment
-    parts = {"cpu": _sum(measured, "cpu"), "gpu": measured.gpu_watts, "ram": _sum(measured, "memory")}
+    watts_of = {part.name: part.watts for part in measured.parts}
+    parts = {"cpu": watts_of.get("cpu"), "gpu": measured.gpu_watts, "ram": watts_of.get("memory")}
     row: dict[str, Any] = {
         "timestamp": profile.created.strftime("%Y-%m-%dT%H:%M:%S"), "project_name": _plain(profile.model or ""),
         "run_id": profile.id, "duration": seconds, "emissions": co2,
@@ -210,11 +214,6 @@ def _write_row(profile: Profile, emissions: Emissions) -> dict[str, Any]:
         # codecarbon counts the overhead of the data centre in the energy of each part.
         row[f"{name}_energy"] = None if watts is None else watts * seconds / JOULES_PER_KWH * factor.pue
     return row
-
-
-def _sum(measured: MeasuredEnergy, name: str) -> float | None:
-    found: Sequence[float | None] = [part.watts for part in measured.parts if part.name == name]
-    return found[0] if found else None
 
 
 def _plain(text: str) -> str:

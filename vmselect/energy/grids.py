@@ -137,6 +137,7 @@ class Emissions:
         if not self.hours:
             return 1.0
         count, start = len(self.hours), self.start_hour or 0.0
+        # The integral of the intensity over time, which is linear within an hour and repeats after the last one.
         summed = np.concatenate([[0.0], np.cumsum(self.hours)])
 
         def until(hour: Any) -> Any:
@@ -144,7 +145,7 @@ class Emissions:
             return whole * summed[-1] + np.interp(rest, np.arange(count + 1), summed)
 
         if not summed[-1]:
-            return 1.0
+            return 1.0  # without any emissions, no hour is better than another
         hours = np.maximum(np.asarray(seconds) / SECONDS_PER_HOUR, 1e-9)
         mean = (until(start + hours) - until(start)) / hours
         ratio = mean / (summed[-1] / count)
@@ -159,6 +160,7 @@ class Emissions:
             return self.grid_g_per_kwh, "grid intensity as given"
         if isinstance(self.hourly, tuple):
             return statistics.fmean(self.hourly), "hourly grid intensity as given"
+        # Outside the known clouds, the region may itself be the code of a country, such as DE.
         own = None if place else grids().get(region.upper()) or grids().get(self.country or "")
         grid = place.grid if place else own
         if grid is None:
@@ -167,7 +169,7 @@ class Emissions:
         if self.basis == "location":
             return grid.g_per_kwh, source
         if place is None or place.carbon_free_share is None:
-            return None, ""
+            return None, ""  # what the provider buys is not published, and 0 % would be a guess
         share = f"{place.carbon_free_share:.0%} carbon-free energy in {place.carbon_free_year}"
         return grid.g_per_kwh * (1 - place.carbon_free_share), f"{source}; {share}"
 
@@ -176,9 +178,11 @@ class Emissions:
             return self.pue, "as given"
         if place is not None and place.pue is not None:
             return place.pue, f"{place.pue_year}, {place.pue_source}"
-        known = [one.pue for one in regions().values() if one.provider == provider and one.pue is not None]
-        if place is not None and known:
-            return statistics.fmean(known), f"mean of {len(known)} other regions of {provider}"
+        published = [
+            region.pue for region in regions().values() if region.provider == provider and region.pue is not None
+        ]
+        if place is not None and published:
+            return statistics.fmean(published), f"mean of {len(published)} other regions of {provider}"
         return OWN_PUE, "without the overhead of a data centre"
 
 
@@ -222,10 +226,11 @@ def _read_table(file: str) -> list[dict[str, str]]:
 
 def _check_country(name: str, value: Any) -> str:
     code = check_name(name, value).upper()
-    known = [one for one in grids() if "-" not in one]
-    if code not in known:
+    # A part of a country, such as US-PJM, is no country.
+    countries = [grid for grid in grids() if "-" not in grid]
+    if code not in countries:
         raise ArgumentError(
-            f"{name} is {show(value)}, whose grid is not known. Pass grid_g_per_kwh, or one of: {', '.join(known)}."
+            f"{name} is {show(value)}, whose grid is not known. Pass grid_g_per_kwh, or one of: {', '.join(countries)}."
         )
     return code
 
@@ -238,16 +243,16 @@ def _check_hourly(name: str, value: Any) -> tuple[float, ...]:
         )
         rows = csv.DictReader(io.StringIO(text, newline=""))
         try:
-            given: list[Any] = [float(row["g_per_kwh"]) for row in rows]
+            hours: list[Any] = [float(row["g_per_kwh"]) for row in rows]
         except (KeyError, TypeError, ValueError, csv.Error):
             raise ArgumentError(
                 f"{value} has no column g_per_kwh with a number in every row. Write a header and a row per hour."
             ) from None
     else:
-        given = list_items(value)
-    if not 0 < len(given) <= MAX_HOURS:
-        raise ArgumentError(f"{name} has {len(given)} values. Pass 1 to {MAX_HOURS:,} values, one per hour.")
-    return tuple(check_number(f"an hour of {name}", one, least=0, most=10_000) for one in given)
+        hours = list_items(value)
+    if not 0 < len(hours) <= MAX_HOURS:
+        raise ArgumentError(f"{name} has {len(hours)} values. Pass 1 to {MAX_HOURS:,} values, one per hour.")
+    return tuple(check_number(f"an hour of {name}", intensity, least=0, most=10_000) for intensity in hours)
 
 
 DEFAULT = Emissions()

@@ -84,12 +84,13 @@ def measured_power(profiles: Sequence[Profile], *, name: str, other_batch: bool 
     """
     logs, deviations = [], []
     for profile in profiles:
-        found = _machine_watts(profile)
-        if found is not None:
-            logs.append(math.log(found[0]))
-            deviations.append(found[1])
+        watts = _machine_watts(profile)
+        if watts is not None:
+            logs.append(math.log(watts[0]))
+            deviations.append(watts[1])
     if not logs:
         return None
+    # Repetitions share the meter and the assumed share, so their mean is no more certain than one of them.
     deviation = math.hypot(METER_DEVIATION, max(deviations), OTHER_BATCH_DEVIATION if other_batch else 0.0)
     return Power(math.exp(fmean(logs)), deviation, "measured", name)
 
@@ -114,12 +115,13 @@ def tdp_fraction(profile: Profile, *, gpu: str | None = None) -> float | None:
     energy = profile.energy
     if energy is None or energy.missing:
         return None
+    # Idle GPUs of the machine draw least: the busiest ones are those that the training used.
     watts = sorted((part.watts or 0.0 for part in energy.parts if part.name.startswith("gpu")), reverse=True)
     seen = profile.environment
     used = watts[: min(seen.framework_gpus, seen.replicas) or 1] if seen.framework_gpus is not None else watts
     name = identify_gpu(seen.gpus[0].name) if seen.gpus else gpu
     limit = seen.gpus[0].power_limit_watts if seen.gpus else None
-    tdp = (tdp_watts(name) if name else None) or limit
+    tdp = (tdp_watts(name) if name else None) or limit  # the driver's limit, where no TDP is published
     if not used or not tdp or sum(used) <= 0:
         return None
     return sum(used) / (len(used) * tdp)
@@ -142,6 +144,7 @@ def predict_power(fraction: float | None, gpu: str | None, *, used: float, count
     tdp = tdp_watts(gpu) if gpu else None
     if not tdp:
         return NO_TDP if gpu else NO_RAPL
+    # GPUs that the training does not use are paid for and idle.
     watts = tdp * (fraction * used + IDLE_FRACTION * max(0.0, count - used))
     spread = FRACTION_SPREAD * math.sqrt(1 - min(fraction, BUSIEST_FRACTION))
     deviation = math.hypot(spread, GPU_SHARE_DEVIATION)

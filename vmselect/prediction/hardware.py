@@ -67,12 +67,13 @@ def read_gpu(profile: Profile, types: MachineTypes) -> GpuFigures | Refusal:
     sold = machine.gpu_model if machine and machine.gpu_count > 0 else None
     recorded = identify_gpu(seen.gpus[0].name) if seen.gpus else None
     if seen.framework_gpus == 0 or not (seen.gpus or sold):
-        what = f"{name} trained without a GPU"
-        return Refusal(NO_GPU, f"{what}; probe a machine with one NVIDIA GPU, such as g4dn.xlarge")
+        problem = f"{name} trained without a GPU"
+        return Refusal(NO_GPU, f"{problem}; probe a machine with one NVIDIA GPU, such as g4dn.xlarge")
     if recorded and sold and not _same_gpu(recorded, sold):
-        what = f"the record of {name} names the GPU {recorded}, but {name} has {sold}"
-        return Refusal(CONTRADICTORY, f"{what}; probe again with the actual instance_type=")
+        problem = f"the record of {name} names the GPU {recorded}, but {name} has {sold}"
+        return Refusal(CONTRADICTORY, f"{problem}; probe again with the actual instance_type=")
     used = max(seen.replicas, seen.workers, count_nodes(profile))
+    # Times that a user typed in do not tell how many of the machine's GPUs were used.
     unknown = profile.outcome == "given" and machine is not None and machine.gpu_count > 1
     if used > 1 or unknown:
         many = "an unknown number of GPUs" if unknown else f"{used} GPUs"
@@ -80,8 +81,8 @@ def read_gpu(profile: Profile, types: MachineTypes) -> GpuFigures | Refusal:
     gpu = recorded or sold or seen.gpus[0].name
     figures = figures_of(gpu)
     if figures is None:
-        what = f"the GPU of {name} ({gpu}) has no published figures"
-        return Refusal(NO_FIGURES, f"{what}; probe a machine with a GPU of pricing/gpu-specs.csv, such as T4")
+        problem = f"the GPU of {name} ({gpu}) has no published figures"
+        return Refusal(NO_FIGURES, f"{problem}; probe a machine with a GPU of pricing/gpu-specs.csv, such as T4")
     return figures
 
 
@@ -95,6 +96,7 @@ def count_gpus(profile: Profile, types: MachineTypes) -> tuple[str, int] | None:
     seen, machine = profile.environment, types.find(profile.instance_type, profile.provider)
     sold = machine.gpu_model if machine and machine.gpu_count > 0 else None
     gpu = sold or (identify_gpu(seen.gpus[0].name) or seen.gpus[0].name if seen.gpus else None)
+    # One process per GPU reports workers, one process for all GPUs reports replicas: both count all machines.
     total, nodes = max(seen.replicas, seen.workers), count_nodes(profile)
     unknown = profile.outcome == "given" and total == 1 and machine is not None and machine.gpu_count > 1
     if gpu is None or seen.framework_gpus == 0 or unknown or max(total, nodes) % nodes:

@@ -159,20 +159,21 @@ class Predictor:
 
     def predict(self, machines: Sequence[Machine]) -> list[Prediction | Refusal]:
         """Prediction of the step time of each machine type, or a refusal with the reason."""
-        found: dict[int, Prediction | Refusal] = {}
-        wanted: dict[str, list[tuple[int, GpuFigures]]] = {}
+        results: dict[int, Prediction | Refusal] = {}
+        by_vendor: dict[str, list[tuple[int, GpuFigures]]] = {}
         for position, machine in enumerate(machines):
             gpu = self._check(machine)
             if isinstance(gpu, Refusal):
-                found[position] = gpu
+                results[position] = gpu
             else:
-                wanted.setdefault(gpu.vendor, []).append((position, gpu))
-        for vendor, targets in wanted.items():
+                by_vendor.setdefault(gpu.vendor, []).append((position, gpu))
+        for vendor, targets in by_vendor.items():
             mine = {number: p for number, p in self._points.items() if p.target.figures.vendor == vendor}
             points = [p for p in self.history if p.target.figures.vendor == vendor]
             # All probes of one work have one precision, apart from software that differs, which is a finding.
             precision = next(iter(mine.values())).target.precision
             hardware = [Target(gpu, precision, machines[position].instance_type) for position, gpu in targets]
+            # Repetitions may name their model differently, but rank compares them as one training.
             first = next(iter(mine.values()))
             same_work = [p._replace(model=first.model, work=first.work) for p in mine.values()]
             posterior = predict_log_times(same_work, hardware, history=points)
@@ -181,26 +182,26 @@ class Predictor:
             nearest = np.abs(posterior.mean[:, None] - times[None, :]).argmin(axis=1)
             for column, (position, _) in enumerate(targets):
                 number = numbers[nearest[column]]
-                found[position] = Prediction(
+                results[position] = Prediction(
                     machine=machines[position], posterior=posterior, column=column, nearest=number,
                     probed_seconds=math.exp(mine[number].log_seconds), wait_share=waits[number],
                 )  # fmt: skip
-        return [found[position] for position in range(len(machines))]
+        return [results[position] for position in range(len(machines))]
 
     def _check(self, machine: Machine) -> GpuFigures | Refusal:
         name, gpu = machine.instance_type, machine.gpu_model
         if machine.gpu_count <= 0 or not gpu:
             return Refusal(NO_GPU_SOLD, f"{name} has no GPU, so its speed cannot be predicted; probe {name} itself")
         if machine.gpu_count < 1:
-            what = f"{name} has only a share of a GPU ({machine.gpu_count:.2g} x {gpu})"
-            return Refusal(SHARED_GPU, f"{what}, which has no published figures; probe {name} itself")
+            problem = f"{name} has only a share of a GPU ({machine.gpu_count:.2g} x {gpu})"
+            return Refusal(SHARED_GPU, f"{problem}, which has no published figures; probe {name} itself")
         if not self._points:
             return self._why_none(machine)
         figures, vendor = figures_of(gpu), gpu_vendor(gpu)
         vendors = sorted({point.target.figures.vendor for point in self._points.values()})
         if vendor is not None and vendor not in vendors:
-            what = f"the probed GPUs are of {list_some(vendors, 3)}, but {gpu} is of {vendor}"
-            return Refusal(OTHER_VENDOR, f"{what}; probe {name} or another machine with a GPU of {vendor}")
+            problem = f"the probed GPUs are of {list_some(vendors, 3)}, but {gpu} is of {vendor}"
+            return Refusal(OTHER_VENDOR, f"{problem}; probe {name} or another machine with a GPU of {vendor}")
         if figures is None:
             return Refusal(NO_FIGURES, f"the GPU {gpu} has no published figures; probe {name} itself")
         return figures
@@ -222,12 +223,12 @@ def _read_probe(probe: Probe, types: MachineTypes) -> Point | Refusal:
             return gpu
     bound = host_bound(probe.profiles)
     if bound is not None:
-        what = f"the steps on {name} are limited by its CPU or input ({bound}), not by its GPU"
-        return Refusal(INPUT_BOUND, f"{what}; speed up the input, or probe a machine with more vCPUs")
+        problem = f"the steps on {name} are limited by its CPU or input ({bound}), not by its GPU"
+        return Refusal(INPUT_BOUND, f"{problem}; speed up the input, or probe a machine with more vCPUs")
     times = [seconds for profile in probe.profiles if (seconds := step_seconds(profile))]
     if times and max(times) > CONTRADICTION * min(times):
-        what = f"the step times in the records of {name} differ by a factor of {max(times) / min(times):.2g}"
-        return Refusal(CONTRADICTORY, f"{what}; remove wrong records, or probe {name} again")
+        problem = f"the step times in the records of {name} differ by a factor of {max(times) / min(times):.2g}"
+        return Refusal(CONTRADICTORY, f"{problem}; remove wrong records, or probe {name} again")
     if not probe.seconds:
         return Refusal(NO_STEPS, f"the records of {name} contain no step times; probe {name} with IterationProbe")
     first = probe.profiles[0]
@@ -271,7 +272,8 @@ def choose_machines(
         fits &= offers["usd_per_hour"].to_numpy(dtype=float) <= max_usd_per_hour
     sold = offers.loc[fits, ["instance_type", "provider"]].drop_duplicates()
     pairs = {(str(name), str(seller)) for name, seller in sold.itertuples(index=False)}
-    return [one for name in sorted(types.by_name) for one in types.by_name[name] if (name, one.provider) in pairs]
+    machines = (machine for name in sorted(types.by_name) for machine in types.by_name[name])
+    return [machine for machine in machines if (machine.instance_type, machine.provider) in pairs]
 
 
 def predict(
@@ -296,16 +298,16 @@ def predict(
     cannot be predicted, or its GPU has too little memory, the column ``reason`` states why and what would help. The
     times are those of one GPU. The method and its limits are described in docs/explanation/prediction.md.
     """
-    given = read_records(profiles, Profile, error=EstimateError)
+    listed = read_records(profiles, Profile, error=EstimateError)
     confidence = check_number("confidence", confidence, least=0.5, most=0.999)
     size = maybe(check_count, "batch_size", batch_size)
-    chosen = [one for one in given if one.instance_type and (size is None or one.batch_size == size)]
+    chosen = [profile for profile in listed if profile.instance_type and (size is None or profile.batch_size == size)]
     if not chosen:
-        what = "names its instance type" if size is None else f"is of batch size {size} and names its instance type"
+        fact = "names its instance type" if size is None else f"is of batch size {size} and names its instance type"
         raise EstimateError(
-            f"No profile {what}. Probe again at the batch size of your training, and pass instance_type= to the probe."
+            f"No profile {fact}. Probe again at the batch size of your training, and pass instance_type= to the probe."
         )
-    sizes = {one.batch_size for one in chosen}
+    sizes = {profile.batch_size for profile in chosen}
     if len(sizes) > 1:
         raise ArgumentError(f"The profiles have the batch sizes {list_values(sizes)}. Pass batch_size= to choose one.")
     check_comparable(chosen, error=EstimateError)
@@ -314,7 +316,8 @@ def predict(
     types = MachineTypes(Catalog.default() if catalog is None else catalog)
     probes = [_as_probe(group) for group in group_repetitions(chosen).values()]
     probes.sort(key=lambda probe: (probe.instance_type, probe.provider or ""))
-    records = [*read_profiles(history), *given]
+    # Profiles of other batch sizes are history too: they show how this model runs on their GPUs.
+    records = [*read_profiles(history), *listed]
     predictor = Predictor(probes, types, read_history(records, types))
     measured = {probe.instance_type: _measured(probe, confidence) for probe in probes}
 
@@ -322,10 +325,11 @@ def predict(
         names = None
     else:
         names = several(check_name, "machines", machines)
-    wanted = choose_machines(types, names=names, include_retired=names is not None)
-    others = [machine for machine in wanted if machine.instance_type not in measured]
+    # Who names a machine type may rent it although the provider calls it retired.
+    selected = choose_machines(types, names=names, include_retired=names is not None)
+    others = [machine for machine in selected if machine.instance_type not in measured]
     rows: dict[str, dict[str, Any]] = {name: row for name, row in measured.items() if names is None or name in names}
-    memory, examples = MemoryCheck(given, types), sizes.pop()
+    memory, examples = MemoryCheck(listed, types), sizes.pop()
     for machine, result in zip(others, predictor.predict(others), strict=True):
         fits = memory.check(machine, examples) if examples and isinstance(result, Prediction) else None
         if isinstance(fits, Refusal):
@@ -354,10 +358,10 @@ def read_profiles(history: Any) -> list[Profile]:
     if isinstance(history, (str, bytes)):
         raise ArgumentError(f"history is {show(history)}. Load records with vmselect.load_profiles(folder).")
     records = [history] if isinstance(history, Record) else list_items(history)
-    for one in records:
-        if not isinstance(one, Record):
-            raise ArgumentError(f"history contains {show(one)}. Load records with vmselect.load_profiles(folder).")
-    return read_records([one for one in records if isinstance(one, Profile)], Profile, error=None)
+    for record in records:
+        if not isinstance(record, Record):
+            raise ArgumentError(f"history contains {show(record)}. Load records with vmselect.load_profiles(folder).")
+    return read_records([record for record in records if isinstance(record, Profile)], Profile, error=None)
 
 
 def _as_probe(group: list[Profile]) -> Probe:

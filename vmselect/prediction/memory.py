@@ -110,12 +110,13 @@ class MemoryCheck:
 
     def largest(self, memory: float) -> int | None:
         """Largest batch size per GPU that fits into a GPU that reports ``memory`` bytes; None if unknown."""
-        found = self.model.largest(self.model.usable_bytes(memory)) if self.model is not None else None
+        estimate = self.model.largest(self.model.usable_bytes(memory)) if self.model is not None else None
         ran = max((run.size for run in self._ran if run.memory <= memory), default=None)
         limit = min((run.size - 1 for run in self._failed if run.memory >= memory), default=None)
-        if found is None:
+        if estimate is None:
             return ran if limit is not None else None
-        return max(found if limit is None else min(found, limit), ran or 0)
+        # What ran or failed on such a GPU overrules the estimate.
+        return max(estimate if limit is None else min(estimate, limit), ran or 0)
 
     def _advise(self, memory: float) -> str:
         size = self.largest(memory)
@@ -171,24 +172,24 @@ def estimate_memory(
     unknown. Batch sizes are per GPU. ``usable_gib`` is the part of the GPU memory that a training can use. The method
     is described in docs/explanation/prediction.md.
     """
-    given = read_records(profiles, Profile, error=EstimateError)
+    listed = read_records(profiles, Profile, error=EstimateError)
     sizes = None if batch_size is None else several(check_count, "batch_size", batch_size)
-    wanted = None if gpu is None else several(check_name, "gpu", gpu)
+    models = None if gpu is None else several(check_name, "gpu", gpu)
     if not isinstance(catalog, Catalog | None):
         raise ArgumentError(f"catalog is {show(catalog)}. Pass a catalog, such as vmselect.Catalog.load(path).")
-    if not any(read_peak(profile) for profile in given):
+    if not any(read_peak(profile) for profile in listed):
         raise EstimateError(
             "No profile contains the peak GPU memory of its training. Probe on a GPU, with torch, JAX or TensorFlow."
         )
     types = MachineTypes(Catalog.default() if catalog is None else catalog)
     works: dict[Any, list[Profile]] = {}
-    for profile in given:
+    for profile in listed:
         works.setdefault(work_key(profile, None), []).append(profile)
     rows: list[dict[str, Any]] = []
     for group in works.values():
         check = MemoryCheck(group, types)
         if check.model is not None:
-            rows += _rows(check, check.model, group[0].model, sizes, _list_gpus(group, types, wanted))
+            rows += _rows(check, check.model, group[0].model, sizes, _list_gpus(group, types, models))
     return pd.DataFrame(rows, columns=list(COLUMNS))
 
 
@@ -217,22 +218,23 @@ def _peak(model: MemoryModel, size: int) -> dict[str, Any]:
 
 
 def _list_gpus(
-    profiles: Sequence[Profile], types: MachineTypes, wanted: Sequence[str] | None
+    profiles: Sequence[Profile], types: MachineTypes, models: Sequence[str] | None
 ) -> list[tuple[str, float]]:
-    """Models and nominal memory (GiB) of GPUs in the catalog: of the probed vendor, or those named in ``wanted``."""
+    """Models and nominal memory (GiB) of GPUs in the catalog: of the probed vendor, or those named in ``models``."""
     sold = {
-        (one.gpu_model, one.gpu_memory_gib)
+        (machine.gpu_model, machine.gpu_memory_gib)
         for machines in types.by_name.values()
-        for one in machines
-        if one.gpu_count >= 1 and one.gpu_model and one.gpu_memory_gib
+        for machine in machines
+        if machine.gpu_count >= 1 and machine.gpu_model and machine.gpu_memory_gib
     }
-    names = [gpu.name for profile in profiles for gpu in profile.environment.gpus]
-    known = {vendor for name in names if (model := identify_gpu(name)) and (vendor := gpu_vendor(model))} or {"NVIDIA"}
-    if wanted is None:
-        found = {(model, memory) for model, memory in sold if gpu_vendor(model) in known}
-        return sorted(found, key=lambda pair: (pair[1], pair[0]))
+    if models is None:
+        names = [gpu.name for profile in profiles for gpu in profile.environment.gpus]
+        # A framework build runs on GPUs of one vendor; records without GPU names are taken as NVIDIA's.
+        vendors = {gpu_vendor(model) for name in names if (model := identify_gpu(name))} - {None} or {"NVIDIA"}
+        matching = {(model, memory) for model, memory in sold if gpu_vendor(model) in vendors}
+        return sorted(matching, key=lambda pair: (pair[1], pair[0]))
     listed: list[tuple[str, float]] = []
-    for name in wanted:
+    for name in models:
         same = sorted((model, memory) for model, memory in sold if fold_gpu(model) == fold_gpu(name))
         if not same and (memory := nominal_memory_gib(name)):
             same = [(name, memory)]

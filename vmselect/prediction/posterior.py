@@ -348,38 +348,38 @@ def predict_log_times(
     """
     c = constants
     model, work = probes[0].model, probes[0].work
-    given = list(history)
-    others = _choose(point for point in given if point.model != model)
-    seen = [*_choose(p for p in given if p.model == model and p.work != work), *sorted(probes, key=_order)]
+    points = list(history)
+    others = _choose(point for point in points if point.model != model)
+    seen = [*_choose(p for p in points if p.model == model and p.work != work), *sorted(probes, key=_order)]
     probed = {p.target for p in probes if p.target.machine is not None}
     # Machines with the same GPU that were not probed differ by their hosts only, so one row represents all of them.
     keys = [target if target in probed else target._replace(machine=_NEW) for target in targets]
-    wanted = sorted(set(keys), key=str)
-    used = {t._replace(machine=None) for t in [*(p.target for p in [*others, *seen]), *wanted]}
+    asked = sorted(set(keys), key=str)
+    used = {t._replace(machine=None) for t in [*(p.target for p in [*others, *seen]), *asked]}
     hardware = {_hardware(target): target for target in sorted(used, key=str)}
     shared = _learn(others, hardware, c)
 
-    rows = _Rows.of(seen, wanted, c)
+    rows = _Rows.of(seen, asked, c)
     place = {key: at for at, key in enumerate(hardware)}
-    at = np.array([place[_hardware(t)] for t in [*(p.target for p in seen), *wanted]])
+    at = np.array([place[_hardware(t)] for t in [*(p.target for p in seen), *asked]])
     prior = rows.features @ np.array(c.slopes) + shared.mean[at]
-    known, rest = slice(0, len(seen)), slice(len(seen), None)
-    residual, offsets = _center([p.work for p in seen], _log_seconds(seen) - prior[known])
+    measured, rest = slice(0, len(seen)), slice(len(seen), None)
+    residual, offsets = _center([p.work for p in seen], _log_seconds(seen) - prior[measured])
     of_work = rows.shortness[rest].copy()
     for _ in range(2):  # whether the steps of a target are short is known after a first prediction
         own, unknown = _own_covariance(rows, c)
         hosts = c.host**2 + (c.short_host * rows.shortness[rest]) ** 2
         joint = shared.covariance[np.ix_(at, at)] + own + unknown
-        factor = cho_factor(joint[known, known] + _noise(seen))
-        cross = joint[rest, known]
+        factor = cho_factor(joint[measured, measured] + _noise(seen))
+        cross = joint[rest, measured]
         mean = prior[rest] + offsets[work] + cross @ cho_solve(factor, residual)
         rows.shortness[rest] = np.maximum(of_work, _shortness(mean, c))
     covariance = joint[rest, rest] - cross @ cho_solve(factor, cross.T)
-    own_variance = np.where([target.machine == _NEW for target in wanted], hosts, 0.0)
+    own_variance = np.where([target.machine == _NEW for target in asked], hosts, 0.0)
 
     count = len(seen) - len({p.work for p in seen})
     misfit = shared.misfit + float(residual @ cho_solve(factor, residual))
-    position = {key: number for number, key in enumerate(wanted)}
+    position = {key: number for number, key in enumerate(asked)}
     group = np.array([position[key] for key in keys], dtype=np.intp)
     return Posterior(
         shared_mean=np.asarray(mean),

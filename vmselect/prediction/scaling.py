@@ -93,11 +93,12 @@ class Scaling:
             ratio = work.seconds[gpus] / work.seconds[1]
             return Interval.exact(ratio)
         others = self.history
-        known = [count for count in work.seconds if count > 1]
+        probed = [count for count in work.seconds if count > 1]
         slope, slope_sd, freedom = self._slope(work, others, gpus)
         tail = float(stdtrit(freedom, (1 + confidence) / 2))
-        if known:
-            base = min(known, key=lambda count: (abs(math.log2(gpus / count)), count))
+        if probed:
+            # The probe on the number of GPUs nearest to the asked one says most about it.
+            base = min(probed, key=lambda count: (abs(math.log2(gpus / count)), count))
             excess = low = high = implied_excess(work, base)
         else:
             base = 2
@@ -105,8 +106,8 @@ class Scaling:
             wide = float(stdtrit(self.constants.freedom, (1 + confidence) / 2))
             excess, low, high = (math.exp(level + side * wide * spread) for side in (0, -1, 1))
         doublings = math.log2(gpus / base)
-        middle, *sides = (math.log(ring_ratio(one, gpus)) for one in (excess, low, high))
-        half = tail * slope_sd * (abs(doublings) if known else max(1.0, abs(doublings)))
+        middle, *sides = (math.log(ring_ratio(share, gpus)) for share in (excess, low, high))
+        half = tail * slope_sd * (abs(doublings) if probed else max(1.0, abs(doublings)))
         mean = middle + slope * doublings
         down, up = math.hypot(middle - sides[0], half), math.hypot(sides[1] - middle, half)
         return Interval(math.exp(mean), math.exp(mean - down), math.exp(mean + up))
@@ -114,12 +115,12 @@ class Scaling:
     def _slope(self, work: Work, others: Sequence[Work], gpus: int) -> tuple[float, float, float]:
         """Mean, standard deviation and degrees of freedom of the slope of ``work`` per doubling of the GPU count."""
         c = self.constants
-        rows = [(one, slope) for one in (*others, work) if (slope := observed_slope(one, gpus)) is not None]
+        rows = [(row, slope) for row in (*others, work) if (slope := observed_slope(row, gpus)) is not None]
         whole = c.slope_gpu**2 + c.slope_model**2 + c.slope_work**2
         if not rows:
             return c.slope, math.sqrt(whole), c.freedom
-        covariance = effects_covariance([one for one, _ in rows], c.slope_gpu, c.slope_model, c.slope_work)
-        cross = effects_covariance([*(one for one, _ in rows), work], c.slope_gpu, c.slope_model, 0.0)[-1, :-1]
+        covariance = effects_covariance([row for row, _ in rows], c.slope_gpu, c.slope_model, c.slope_work)
+        cross = effects_covariance([*(row for row, _ in rows), work], c.slope_gpu, c.slope_model, 0.0)[-1, :-1]
         if rows[-1][0] is work:
             cross[-1] += c.slope_work**2 / 2  # half of what is special about a work persists with more GPUs
         residual = np.array([slope - c.slope for _, slope in rows])
@@ -136,18 +137,19 @@ class Scaling:
         Used if ``work`` was measured on one GPU only.
         """
         c = self.constants
-        rows = [one for one in others if one.gpu == work.gpu and len(one.seconds) > 1 and 1 in one.seconds]
+        rows = [row for row in others if row.gpu == work.gpu and len(row.seconds) > 1 and 1 in row.seconds]
         whole = c.excess_gpu**2 + c.excess_model**2 + c.excess_work**2
         if not rows:
             return math.log(c.excess), math.sqrt(whole)
-        found = [
-            math.log(max(implied_excess(one, min(n for n in one.seconds if n > 1)), c.least_excess)) for one in rows
+        # The smallest number of GPUs shows the excess on two GPUs most directly.
+        logs = [
+            math.log(max(implied_excess(row, min(n for n in row.seconds if n > 1)), c.least_excess)) for row in rows
         ]
         noise = c.excess_work
         covariance = effects_covariance(rows, c.excess_gpu, c.excess_model, noise)
         cross = effects_covariance([*rows, work], c.excess_gpu, c.excess_model, 0.0)[-1, :-1]
         weights = np.linalg.solve(covariance, cross)
-        mean = math.log(c.excess) + float(weights @ (np.array(found) - math.log(c.excess)))
+        mean = math.log(c.excess) + float(weights @ (np.array(logs) - math.log(c.excess)))
         return mean, math.sqrt(max(whole - float(weights @ cross), noise**2))
 
 
@@ -181,10 +183,10 @@ def effects_covariance(works: Sequence[Work], gpu: float, model: float, own: flo
 
     ``gpu``, ``model`` and ``own`` are the standard deviations of the shared and of the independent effects.
     """
-    gpus = {key: k for k, key in enumerate(dict.fromkeys(one.gpu for one in works))}
-    models = {key: k for k, key in enumerate(dict.fromkeys((one.gpu, one.model) for one in works))}
-    g = np.array([gpus[one.gpu] for one in works])
-    m = np.array([models[one.gpu, one.model] for one in works])
+    gpus = {key: k for k, key in enumerate(dict.fromkeys(work.gpu for work in works))}
+    models = {key: k for k, key in enumerate(dict.fromkeys((work.gpu, work.model) for work in works))}
+    g = np.array([gpus[work.gpu] for work in works])
+    m = np.array([models[work.gpu, work.model] for work in works])
     same = gpu**2 * (g[:, None] == g) + model**2 * (m[:, None] == m)
     return np.asarray(same + own**2 * np.eye(len(works)), dtype=float)
 
@@ -201,13 +203,13 @@ class GpuRecords:
 
         Profiles of several nodes, of unknown GPUs, or of steps that are limited by CPU or input are left out.
         """
-        found: dict[tuple[Hashable, Hashable, Hashable, float], dict[int, list[float]]] = {}
+        times_of: dict[tuple[Hashable, Hashable, Hashable, float], dict[int, list[float]]] = {}
         for profile in profiles:
             used, seconds = count_gpus(profile, types), step_seconds(profile)
             if used and seconds and profile.batch_size and count_nodes(profile) == 1 and not host_bound([profile]):
                 key = (used[0], model_key(profile), work_key(profile, None), profile.batch_size / used[1])
-                found.setdefault(key, {}).setdefault(used[1], []).append(seconds)
-        medians = {key: {n: statistics.median(times) for n, times in by.items()} for key, by in found.items()}
+                times_of.setdefault(key, {}).setdefault(used[1], []).append(seconds)
+        medians = {key: {n: statistics.median(times) for n, times in by.items()} for key, by in times_of.items()}
         return cls(medians)
 
     @property
@@ -224,6 +226,6 @@ class GpuRecords:
         model, rest = model_key(profile), work_key(profile, None)
         same = {key[3]: by for key, by in self.seconds.items() if key[:3] == (gpu, model, rest) and 1 in by}
         nearest = min(same, key=lambda other: (len(same[other]) < 2, abs(math.log(other / size))), default=None)
-        known = same[nearest] if nearest is not None else {}
-        more = {count: seconds + max(0.0, time - known[1]) for count, time in known.items() if count > 1}
+        measured = same[nearest] if nearest is not None else {}
+        more = {count: seconds + max(0.0, time - measured[1]) for count, time in measured.items() if count > 1}
         return Work(gpu, model, {1: seconds, **more})

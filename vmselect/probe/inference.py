@@ -212,6 +212,7 @@ class InferenceProbe(_LoadProbe, PlainCallback):
             return
         settle((logs or {}).get("outputs"))
         now = self.clock()
+        # With steps_per_execution, Keras calls once for several steps.
         covers = max(1, batch + 1 - self._steps_seen)
         self._steps_seen = batch + 1
         if self._first_seconds is None:
@@ -243,7 +244,7 @@ class InferenceProbe(_LoadProbe, PlainCallback):
             self._end(None, "Keras did not report the end of the call")  # an earlier call that raised
         self._reset()
         if find_call(frame, "fit")[0] is not None:
-            return
+            return  # a validation belongs to the training's record
         self._caller = caller = read_caller(frame, source)
         if caller.threaded:
             raise ProbeError(
@@ -277,7 +278,7 @@ class InferenceProbe(_LoadProbe, PlainCallback):
         )
         facts = {"first_seconds": self._first_seconds, "usage": self._observation.usage, **machine}
         self._record = self._build(self._tally, setup, (error, detail), **facts)
-        if machine["environment"].worker_index == 0:
+        if machine["environment"].worker_index == 0:  # several workers would write one measurement several times
             self._save(self._record, announce=self._cut_short)
 
 
@@ -329,7 +330,7 @@ class CallProbe(_LoadProbe):
     warmup: int = 0
     model: str | None = None
     errors: type[BaseException] | Iterable[type[BaseException]] = OSError
-    synchronize: Callable[[Any], Any] | None = None
+    synchronize: Callable[[object], object] | None = None
     sleep: Sleep | None = None
 
     def __post_init__(self) -> None:

@@ -22,16 +22,18 @@ from vmselect.probe.timer import Reservoir
 from vmselect.records.inference import bucket_of
 
 Clock = Callable[[], int]
-Sleep = Callable[[float], Any]
+Sleep = Callable[[float], object]
 Failures = tuple[type[BaseException], ...]
 
 CALLS_ALWAYS = 1_000
 CALLS_SAMPLED = 1_000
+"""The first calls are all kept, because they show the warm-up. Of the later ones a random sample of this size is kept:
+the record stays small, and percentiles come from the histogram of all calls."""
 MAX_ERROR_NAMES = 20
 """Largest number of exception classes that are counted separately. Further classes are counted as "other"."""
 
 
-def settle(answer: Any) -> None:
+def settle(answer: object) -> None:
     """Wait until ``answer`` has been computed, because a framework may return a result before it is computed."""
     jax, torch = sys.modules.get("jax"), sys.modules.get("torch")
     ready = getattr(jax, "block_until_ready", None)
@@ -48,7 +50,7 @@ def settle(answer: Any) -> None:
 class Batch(NamedTuple):
     """Input of one call, its number of items, and its size in bytes (None if unknown)."""
 
-    value: Any
+    value: object
     items: int
     size_bytes: int | None
 
@@ -82,7 +84,7 @@ def _repeat(values: Iterable[Any], calls: int | None) -> Iterable[Any]:
     return values if calls is None else itertools.cycle(values)
 
 
-def _make_batch(value: Any, batch_size: int | None) -> Batch:
+def _make_batch(value: object, batch_size: int | None) -> Batch:
     """Return a batch with the input ``value``: ``batch_size`` items, or fewer if ``value`` is a shorter array."""
     shape = getattr(value, "shape", None)
     length = int(shape[0]) if shape else 0
@@ -90,7 +92,7 @@ def _make_batch(value: Any, batch_size: int | None) -> Batch:
     return Batch(value, items, count_bytes(value))
 
 
-def count_bytes(value: Any) -> int | None:
+def count_bytes(value: object) -> int | None:
     """Return the size in bytes of ``value``, the input of one call, or None if unknown."""
     size = len(value) if isinstance(value, (bytes, bytearray)) else getattr(value, "nbytes", None)
     return int(size) if isinstance(size, int) and size >= 0 else None
@@ -149,8 +151,8 @@ class CallTally:
     def fail(self, name: str, now: int) -> None:
         """Add a call that failed at the time ``now`` with an exception of the class ``name``."""
         with self._lock:
-            known = name in self.errors or len(self.errors) < MAX_ERROR_NAMES
-            self.errors[name if known else "other"] += 1
+            has_place = name in self.errors or len(self.errors) < MAX_ERROR_NAMES
+            self.errors[name if has_place else "other"] += 1
             self.end_ns = max(self.end_ns, now)
 
     def readings(self) -> list[Reading]:
@@ -170,7 +172,7 @@ class Load:
     ``failures`` are the exception classes that count as failed calls. Any other exception ends the load and is raised.
     """
 
-    function: Callable[[Any], Any]
+    function: Callable[[Any], object]
     batches: Iterator[Batch]
     tally: CallTally
     _: KW_ONLY
@@ -178,7 +180,7 @@ class Load:
     rate: float | None = None
     seconds: float | None = None
     failures: Failures = ()
-    synchronize: Callable[[Any], Any] = lambda answer: None
+    synchronize: Callable[[object], object] = lambda answer: None
     clock: Clock = time.perf_counter_ns
     sleep: Sleep | None = None
 
@@ -201,6 +203,7 @@ class Load:
         """Run one client: take the next batch, wait for its scheduled start, call the function and record the times."""
         while (taken := self._take()) is not None:
             number, batch = taken
+            # The schedule counts from the start of the load: a late call does not delay the schedule of later ones.
             intended = None if self._gap_ns is None else self._begin + round(number * self._gap_ns)
             while intended is not None and not self._stop.is_set() and (left := intended - self.clock()) > 0:
                 self._sleep(left / 1e9)
@@ -217,6 +220,7 @@ class Load:
             self.tally.add(number, start if intended is None else min(intended, start), start, end, batch)
 
     def _take(self) -> tuple[int, Batch] | None:
+        # Clients share one iterator, so each input is used once whatever the number of clients.
         with self._lock:
             if self._stop.is_set():
                 return None

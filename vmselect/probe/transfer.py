@@ -197,16 +197,16 @@ class Storage:
 
     def names(self) -> set[str]:
         """Return the names of all files, folders and unfinished uploads in the folder; empty if it does not exist."""
-        found: set[str] = set()
+        names: set[str] = set()
         with self.translating("list"):
             self.files.invalidate_cache()
             with suppress(FileNotFoundError):
-                found |= {str(path).rstrip("/").rpartition("/")[2] for path in self.files.ls(self.root, detail=False)}
+                names |= {str(path).rstrip("/").rpartition("/")[2] for path in self.files.ls(self.root, detail=False)}
             prefix = self.root.lstrip("/").partition("/")[2]
             with suppress(FileNotFoundError):
                 keys = [key for key, _ in self._unfinished(self.root)]
-                found |= {key[len(prefix) :].lstrip("/").partition("/")[0] for key in keys}
-        return found
+                names |= {key[len(prefix) :].lstrip("/").partition("/")[0] for key in keys}
+        return names
 
     def _unfinished(self, path: str) -> list[tuple[str, str]]:
         """Return key and ID of each unfinished multipart upload below ``path``. S3 bills but does not list these."""
@@ -260,10 +260,9 @@ def _clean(storage: Storage, name: str, everything: bool) -> Leftover:
         marker = json.loads(storage.read(name, MARKER))
     except (TransferError, ValueError, RecursionError):
         marker = None
-    known = isinstance(marker, dict) and "host" in marker
     if not isinstance(marker, dict):
         marker = {}
-    reason = "" if everything else _reason_to_keep(marker) if known else NO_MARKER
+    reason = "" if everything else _reason_to_keep(marker) if "host" in marker else NO_MARKER
     if reason:
         return Leftover(name, False, reason)
     storage.remove(name)
@@ -440,10 +439,10 @@ def egress_price(provider: str, *, date: str | None = None) -> EgressPrice | Non
     True
     """
     name, day = check_name("provider", provider), maybe(check_name, "date", date)
-    found = [price for price in egress_prices() if price.provider == name and (day is None or price.date <= day)]
-    if not found and day is not None and egress_price(name) is not None:
+    prices = [price for price in egress_prices() if price.provider == name and (day is None or price.date <= day)]
+    if not prices and day is not None and egress_price(name) is not None:
         raise ArgumentError(f"No egress price of {name} is known up to {day}. Pass the price, or a later date.")
-    return max(found, key=lambda price: price.date, default=None)
+    return max(prices, key=lambda price: price.date, default=None)
 
 
 @functools.cache
@@ -503,14 +502,14 @@ def plan_transfer(
             f"megabytes={megabytes} is less than one byte for each of {files} files. Raise megabytes=, or lower files=."
         )
     price = maybe(check_number, "usd_per_gb", usd_per_gb, least=0)
-    known = egress_price(address.store) if address.store else None
+    listed = egress_price(address.store) if address.store else None
     if price is not None:
         basis = "with the given usd_per_gb"
     elif address.is_local:
         price, basis = 0.0, "the data does not leave this machine"
-    elif known is not None:
-        price = known.usd_per_gb
-        basis = f"egress price of {known.provider}: {format_usd(price)} per GB on {known.date}"
+    elif listed is not None:
+        price = listed.usd_per_gb
+        basis = f"egress price of {listed.provider}: {format_usd(price)} per GB on {listed.date}"
     else:
         basis = "the egress price of this store is unknown; pass usd_per_gb="
     return TransferPlan(address, count, round(total / count), check_count("streams", streams, most=256), price, basis)

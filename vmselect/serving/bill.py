@@ -50,13 +50,13 @@ class Bill:
         of the training), a row of a serving ranking (cost of one hour; ``row.cost_usd(items)`` for the cost of a number
         of items), a transfer record (its cost), or another bill.
         """
-        found: list[BillPart] = []
+        bill_parts: list[BillPart] = []
         for title, value in {**(maybe(check_mapping, "parts", parts) or {}), **check_mapping("parts", named)}.items():
             if isinstance(value, Bill):
-                found += [replace(part, name=f"{title}: {part.name}") for part in value.parts]
+                bill_parts += [replace(part, name=f"{title}: {part.name}") for part in value.parts]
             else:
-                found.append(BillPart(title, *_read(title, value), *_consumption(value)))
-        return cls(tuple(found))
+                bill_parts.append(BillPart(title, *_read(title, value), *_consumption(value)))
+        return cls(tuple(bill_parts))
 
     @property
     def total(self) -> float:
@@ -119,8 +119,8 @@ def _multiply(part: BillPart, by: float) -> BillPart:
 
 
 def _sum(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return sum(known) if known else None
+    stated = [value for value in values if value is not None]
+    return sum(stated) if stated else None
 
 
 def _consumption(value: Any) -> tuple[float | None, float | None]:
@@ -141,6 +141,8 @@ def _read(name: str, value: Any) -> tuple[float, float, float, str]:
         if not low <= usd <= high:
             raise ArgumentError(f"{name} is {show(value)}, not ascending. Pass (lower bound, estimate, upper bound).")
         return usd, low, high, ""
+    # Rows of both rankings and transfer records are read by their fields, so that this module needs none of them. A row
+    # for serving has an hourly cost and a method cost_usd, so the hourly cost is looked up first.
     for names in (
         ("hourly_usd", "hourly_low", "hourly_high"),
         ("cost_usd", "cost_low", "cost_high"),

@@ -250,7 +250,7 @@ class ServingRanking:
         """Hourly cost and throughput of each machine with the minimum and maximum of the argument ``instances``."""
         fewest, most = self.instances
         machine = ("instance_type", "provider", "region", "market", "batch_size")
-        found = {
+        by_machine = {
             row.key: {name: getattr(row, name) for name in machine} | {
                 "fewest": fewest, "most": most,
                 "hourly_usd_low": fewest * row.usd_per_hour, "hourly_usd_high": most * row.usd_per_hour,
@@ -259,7 +259,7 @@ class ServingRanking:
             }
             for row in self.rows
         }  # fmt: skip
-        return pd.DataFrame(list(found.values()))
+        return pd.DataFrame(list(by_machine.values()))
 
     def to_frame(self) -> pd.DataFrame:
         """The rows as a DataFrame, with the fields of :class:`ServingRow` as columns."""
@@ -336,16 +336,16 @@ def rank_inference(
     priced, unpriced = _price(services, catalog, region=region, market=market, **kept)
     excluded += unpriced
     rows: list[ServingRow] = []
-    for one in reversed(loads):
-        needs = [(*pair, _count_with_bounds(pair[0], one, limit, share, (fewest, most))) for pair in priced]
+    for rate in reversed(loads):  # the last load decides, so its rows come first
+        needs = [(*pair, _count_with_bounds(pair[0], rate, limit, share, (fewest, most))) for pair in priced]
         excluded += dict.fromkeys(need for *_, need in needs if isinstance(need, Excluded))
-        found = [
-            _make_row(service, offer, one, *need)
+        made = [
+            _make_row(service, offer, rate, *need)
             for service, offers, need in needs
             for offer in offers
             if not isinstance(need, Excluded)
         ]
-        rows += _order(found, aim)
+        rows += _order(made, aim)
     return ServingRanking(
         rows=tuple(rows), excluded=tuple(excluded), objective=aim, percentile=share, instances=(fewest, most),
         findings=warnings_first(findings),
@@ -361,14 +361,14 @@ def _price(
     sold_in = offers["market"].to_numpy(dtype=str)
     texts = ["provider", "region", "market", "date"]
     plain = offers[[*texts, "usd_per_hour"]].astype(dict.fromkeys(texts, str))
-    found: list[tuple[Service, list[Any]]] = []
+    priced: list[tuple[Service, list[Any]]] = []
     for service, mine in zip(services, matched, strict=True):
-        wanted = mine[np.isin(sold_in[mine], markets)] if markets else mine
-        if len(wanted):
-            found.append((service, plain.iloc[wanted].to_dict("records")))
+        in_markets = mine[np.isin(sold_in[mine], markets)] if markets else mine
+        if len(in_markets):
+            priced.append((service, plain.iloc[in_markets].to_dict("records")))
         elif len(mine):
             excluded.append(exclude_unsold(service, markets, sold_in[mine]))
-    return found, excluded
+    return priced, excluded
 
 
 Need: TypeAlias = tuple[Interval[int], float]
@@ -433,8 +433,8 @@ def _count_with_bounds(
             items_per_second=Interval.exact(capacity),
             service_seconds=tuple(seconds * factor for seconds in service.service_seconds),
         )
-        found = _count_instances(scaled, load, limit, percentile, bounds)
-        counts.append(bounds[1] if isinstance(found, Excluded) else found[0])
+        scaled_need = _count_instances(scaled, load, limit, percentile, bounds)
+        counts.append(bounds[1] if isinstance(scaled_need, Excluded) else scaled_need[0])
     return Interval(need[0], min(need[0], counts[0]), max(need[0], counts[1])), need[1]
 
 
@@ -443,11 +443,11 @@ def _count_instances(
 ) -> tuple[int, float] | Excluded:
     """Minimum number of instances that can serve the load, and their latency; or an exclusion if there is none."""
     (fewest, most), capacity = bounds, service.items_per_second.value
-    what = f"its {percentile:g}th percentile of latency"
+    measure = f"its {percentile:g}th percentile of latency"
     if load is None:
         latency = statistics.median(record.calls.percentile(percentile) or 0.0 for record in service.records)
         if limit is not None and latency > limit:
-            reason = f"{what} is {format_seconds(latency)}, over the limit of {format_seconds(limit)}"
+            reason = f"{measure} is {format_seconds(latency)}, over the limit of {format_seconds(limit)}"
             return Excluded(service.title, "over_latency", reason)
         return fewest, latency
 
@@ -467,7 +467,7 @@ def _count_instances(
         if load / most >= capacity:
             reason = f"{at_most} its capacity is {most * capacity:,.4g} items/s, not above the load of {load:,.4g}"
             return Excluded(service.title, "over_capacity", reason)
-        reason = f"{at_most} {what} is {format_seconds(latency_of(most))} at {load:,.4g} items/s, over the limit"
+        reason = f"{at_most} {measure} is {format_seconds(latency_of(most))} at {load:,.4g} items/s, over the limit"
         return Excluded(service.title, "over_latency", reason)
     # More instances never increase the latency, so bisection finds the smallest number that suffices.
     count = fewest + bisect_left(range(fewest, most), True, key=suffices)

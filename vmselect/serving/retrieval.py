@@ -68,23 +68,23 @@ def retrieve_and_infer(
                 1 / slowest if slowest else math.inf,
             )
         )  # fmt: skip
-    found = [dict(zip(COLUMNS, row, strict=True)) for row in rows]
-    return to_frame(found, COLUMNS, other_types=("group", "downloads", "inferences"))
+    named = [dict(zip(COLUMNS, row, strict=True)) for row in rows]
+    return to_frame(named, COLUMNS, other_types=("group", "downloads", "inferences"))
 
 
-def _invert(one: Sequence[float], other: Sequence[float], confidence: float) -> Interval[float]:
-    """1 / (mean of ``one`` + mean of ``other``), with Welch's interval."""
-    total = statistics.fmean(one) + statistics.fmean(other)
+def _invert(downloads: Sequence[float], calls: Sequence[float], confidence: float) -> Interval[float]:
+    """1 / (mean of ``downloads`` + mean of ``calls``), with Welch's interval."""
+    total = statistics.fmean(downloads) + statistics.fmean(calls)
     if not total:
         return Interval(math.inf, math.nan, math.nan)
-    if min(len(one), len(other)) < 2:
+    if min(len(downloads), len(calls)) < 2:
         return Interval(1 / total, math.nan, math.nan)
-    parts = [statistics.variance(values) / len(values) for values in (one, other)]
+    parts = [statistics.variance(values) / len(values) for values in (downloads, calls)]
     spread = math.fsum(parts)
     if not spread:
         return Interval.exact(1 / total)
     from scipy.special import stdtrit
 
-    freedom = spread**2 / math.fsum(p * p / (len(v) - 1) for p, v in zip(parts, (one, other), strict=True))
+    freedom = spread**2 / math.fsum(p * p / (len(v) - 1) for p, v in zip(parts, (downloads, calls), strict=True))
     width = float(stdtrit(freedom, 0.5 + confidence / 2)) * math.sqrt(spread)
     return Interval(1 / total, 1 / (total + width), 1 / (total - width) if total > width else math.inf)
