@@ -24,7 +24,6 @@ from vmselect.sweeps.runners import skypilot as skypilot_runner
 from vmselect.sweeps.runners import slurm as slurm_runner
 from vmselect.sweeps.runners import ssh as ssh_runner
 from vmselect.sweeps.runners import supervisor
-from vmselect.sweeps.runners.skypilot import write_catalog, write_tasks
 from vmselect.sweeps.runners.supervisor import find_processes
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
@@ -509,25 +508,6 @@ def test_estimator_returns_seconds_per_instance_type() -> None:
     for wrong in (None, [], ["x"]):
         with pytest.raises(vs.errors.VmselectError):
             vs.skypilot_estimator(wrong, epochs=50)  # type: ignore[arg-type]
-
-
-def test_prices_in_skypilots_layout_are_read_back(tmp_path: Path) -> None:
-    catalog = vs.Catalog.embedded("2026-08-22")
-    path = write_catalog(catalog, tmp_path / "vms.csv", provider="aws")
-    again = vs.Catalog.load(path, provider="aws")
-    for market in ("on_demand", "spot"):
-        assert again.price("g4dn.xlarge", market=market) == catalog.price("g4dn.xlarge", market=market)
-
-
-def test_written_tasks_have_the_fields_of_skypilot(tmp_path: Path) -> None:
-    import yaml
-
-    plan = vs.Plan("python train.py {batch_size}", runner="skypilot", minutes=10,
-                   factors={"instance_type": ["g5.xlarge"], "market": ["spot"], "batch_size": [64]})  # fmt: skip
-    task = yaml.safe_load(write_tasks(plan, tmp_path)[0].read_text())
-    assert task["run"] == "timeout --kill-after=30 600 python train.py 64"
-    assert task["resources"]["use_spot"] is True
-    assert task["resources"]["autostop"] == {"idle_minutes": 1, "down": True}
 
 
 @pytest.mark.parametrize(

@@ -17,11 +17,11 @@ import sky
 import vmselect as vs
 from vmselect.sweeps.plan import Trial
 from vmselect.sweeps.runners.runner import Job
-from vmselect.sweeps.runners.skypilot import IDLE_MINUTES, make_task, write_tasks
+from vmselect.sweeps.runners.skypilot import IDLE_MINUTES, make_task
 
 
 def validate(plan_file: str, folder: str) -> dict[str, Any]:
-    """Every trial of a plan as a task of the SDK and as a task file."""
+    """Every trial of a plan as a task of the SDK."""
     plan = vs.Plan.load(plan_file)
     Path(folder).mkdir(parents=True, exist_ok=True)
     ours = []
@@ -29,12 +29,7 @@ def validate(plan_file: str, folder: str) -> dict[str, Any]:
         task = _task_of(trial, Path(folder))
         task.validate()
         ours.append(_describe(task))
-    written = []
-    for path in write_tasks(plan, folder):
-        task = sky.Task.from_yaml(str(path))
-        task.validate()
-        written.append(_describe(task))
-    return {"trials": len(plan.trials), "tasks": ours, "files": written}
+    return {"trials": len(plan.trials), "tasks": ours}
 
 
 def optimize(profiles: str) -> dict[str, Any]:

@@ -15,8 +15,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
+
 import vmselect as vs
-from vmselect.sweeps.runners.skypilot import write_catalog
 from vmselect.sweeps.runners.supervisor import free_ports
 
 PYTHON = "VMSELECT_TEST_SKYPILOT_PYTHON"
@@ -106,10 +107,31 @@ def ask(what: str, env: dict[str, str], *words: str) -> Any:
     return json.loads(done.stdout.splitlines()[-1])
 
 
+COLUMNS = ("InstanceType", "AcceleratorName", "AcceleratorCount", "vCPUs", "MemoryGiB", "GpuInfo", "Price", "SpotPrice",
+           "Region", "AvailabilityZone")  # fmt: skip
+"""Columns of SkyPilot's ``vms.csv``, version 8."""
+
+
+def write_prices(path: Path) -> None:
+    """Write our prices of AWS in us-east-1 as SkyPilot's ``vms.csv``, which needs a row per zone."""
+    offers = vs.Catalog.embedded("2026-08-22").offers("aws", region="us-east-1", market="all", retired=False)
+    rows: dict[str, dict[str, Any]] = {}
+    for offer in offers.to_dict("records"):
+        row = rows.setdefault(str(offer["instance_type"]), {})
+        row |= {"InstanceType": offer["instance_type"], "Region": "us-east-1"}
+        row |= {"vCPUs": offer["vcpus"], "MemoryGiB": offer["memory_gib"]}
+        if offer["gpu_model"]:
+            row |= {"AcceleratorName": offer["gpu_model"], "AcceleratorCount": offer["gpu_count"]}
+            row["GpuInfo"] = json.dumps({"Gpus": [{"Name": str(offer["gpu_model"]), "Count": offer["gpu_count"]}]})
+        row["Price" if offer["market"] == "on_demand" else "SpotPrice"] = offer["usd_per_hour"]
+    zoned = [{**row, "AvailabilityZone": f"use1-az{zone}"} for _, row in sorted(rows.items()) for zone in range(1, 7)]
+    pd.DataFrame(zoned, columns=COLUMNS).to_csv(path, index=False, lineterminator="\n")
+
+
 def write_catalogs(folder: Path, image: str, caller: str) -> None:
     """Write our prices to the files of SkyPilot's, which it never replaces if they have no checksum."""
     folder.mkdir(parents=True)
-    write_catalog(vs.Catalog.embedded("2026-08-22"), folder / "vms.csv", provider="aws")
+    write_prices(folder / "vms.csv")
     (folder / "images.csv").write_text(
         "Tag,Region,OS,OSVersion,ImageId,CreationDate,BaseImageId\n"
         + "".join(f"{tag},us-east-1,ubuntu,22.04,{image},20260101,{image}\n"

@@ -289,12 +289,12 @@ def clean(
     if not yes and state.open_attempts and not _ask(f"Stop {running} that may still run?"):
         raise typer.Exit(2)
     done = clean_up(folder, accept=accept or ())
-    emit([vars(trial) for trial in done], CleanedOutput, format=format)
-    proved = sum(one.gone for one in done)
+    emit([vars(attempt) for attempt in done], CleanedOutput, format=format)
+    proved = sum(attempt.gone for attempt in done)
     ended = f"{count_of(proved, 'trial')} {'has' if proved == 1 else 'have'} ended, {len(done) - proved} may still run."
     print_err([ended if done else "No trial was running."])
     if proved < len(done):
-        left = sorted({one.trial for one in done if not one.gone})
+        left = sorted({attempt.trial for attempt in done if not attempt.gone})
         accepted = (f"--accept={trial}" for trial in left)
         command = shlex.join(["vmselect", "sweep", "clean", str(state.folder), *accepted])
         print_err([f"If you have checked that no process or machine of these trials is left, run: {command}"])
@@ -328,10 +328,10 @@ def _run(
     _finish(result, format, options.get("catalog"), price_options)
 
 
-def _list_options(**given: object) -> list[str]:
+def _list_options(**options: object) -> list[str]:
     """Return the options of the command line, as text, whose values are not None."""
     return [
-        f"--{name.replace('_', '-')} {shlex.quote(str(value))}" for name, value in given.items() if value is not None
+        f"--{name.replace('_', '-')} {shlex.quote(str(value))}" for name, value in options.items() if value is not None
     ]
 
 
@@ -367,7 +367,7 @@ def _finish(
     if format is not Format.json:
         print_err(_next_commands(result, catalog, price_options))
     incomplete = result.failed or result.unproved or result.not_started or result.uncopied
-    if incomplete or not all(one.sure for one in result.skipped):
+    if incomplete or not all(trial.sure for trial in result.skipped):
         raise typer.Exit(1)
 
 

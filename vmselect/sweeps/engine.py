@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from vmselect._checks import show
 from vmselect._files import write_text
@@ -24,6 +24,7 @@ from vmselect.records.files import load_record, save_record
 from vmselect.sweeps.journal import Attempt, Event, Journal, State, trials_of
 from vmselect.sweeps.plan import Plan, Trial
 from vmselect.sweeps.runners.runner import Job, Runner, Seen, count_supervisors, read_status, seen_from
+from vmselect.sweeps.runners.supervisor import Json
 from vmselect.units import format_usd
 
 if TYPE_CHECKING:
@@ -116,10 +117,10 @@ def check_record(record: Record, trial: Trial) -> None:
     The record of a training that ran out of memory is accepted: rankings exclude its machine.
     """
     for name, level in trial.factors.items():
-        found = record.factors.get(name, level)
-        if found != level and str(found) != str(level):
+        recorded = record.factors.get(name, level)
+        if recorded != level and str(recorded) != str(level):
             raise ProfileError(
-                f"The record has {name} {show(found)}, but its trial has {show(level)}. The record is not used."
+                f"The record has {name} {show(recorded)}, but its trial has {show(level)}. The record is not used."
             )
     if isinstance(record, Profile) and record.outcome != "out_of_memory":
         from vmselect.estimation import fit_runtime
@@ -179,7 +180,7 @@ class Engine:
         """Trials that still have to start: those that are neither done, nor running, nor skipped."""
         return [trial for trial in self.trials if self.state.status_of(trial.id) in ("queued", "failed")]
 
-    def write(self, event: str, **facts: Any) -> None:
+    def write(self, event: str, **facts: object) -> None:
         """Write an event to the journal, update the state and call the listener.
 
         If the listener fails, all trials are ended, and then its error is raised.
@@ -378,7 +379,7 @@ class Engine:
             self._take_in(trial, attempt, fetched)
         return problem
 
-    def _seconds(self, attempt: Attempt, status: dict[str, Any], seen: Seen) -> float:
+    def _seconds(self, attempt: Attempt, status: Json, seen: Seen) -> float:
         """Return the paid seconds of an attempt.
 
         On a rented machine, the attempt is paid from its start until now. On other machines, the seconds that the

@@ -26,7 +26,8 @@ from vmselect.units import cost_usd
 NAME = "journal.jsonl"
 FORMAT = 1
 LIMIT_BYTES = 256 << 20
-Event = dict[str, Any]
+Json = dict[str, Any]
+Event = Json
 STATUSES = ("queued", "starting", "running", "done", "failed", "skipped")
 ENDINGS = {
     "cap": "the trial was ended at its time limit",
@@ -73,7 +74,7 @@ class Journal:
             os.close(self._file)
             self._file = -1
 
-    def write(self, event: str, **facts: Any) -> Event:
+    def write(self, event: str, **facts: object) -> Event:
         """Append one event, and synchronize it to disk before returning, so that a crash cannot lose it."""
         line = {"event": event, "at": dt.datetime.now(dt.UTC).isoformat(timespec="milliseconds"), **facts}
         data = json.dumps(line, ensure_ascii=False, allow_nan=False).encode(errors="backslashreplace") + b"\n"
@@ -134,33 +135,33 @@ def find_problem(event: object) -> str:
     return ""
 
 
-Check = Callable[[Any], bool]
+Check = Callable[[object], bool]
 
 
-def _is_text(value: Any) -> bool:
+def _is_text(value: object) -> bool:
     return isinstance(value, str)
 
 
-def _is_count(value: Any) -> bool:
+def _is_count(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and 0 < value < 1 << 31
 
 
-def _is_amount(value: Any) -> bool:
-    return is_number(value) and bool(0 <= value < 1e12)
+def _is_amount(value: object) -> bool:
+    return isinstance(value, int | float) and is_number(value) and 0 <= value < 1e12
 
 
-def _is_flag(value: Any) -> bool:
+def _is_flag(value: object) -> bool:
     return isinstance(value, bool)
 
 
-def _is_time(value: Any) -> bool:
+def _is_time(value: object) -> bool:
     try:
-        return abs(dt.datetime.fromisoformat(value).timestamp()) < 1e12
-    except (TypeError, ValueError, OverflowError, OSError):
+        return isinstance(value, str) and abs(dt.datetime.fromisoformat(value).timestamp()) < 1e12
+    except (ValueError, OverflowError, OSError):
         return False
 
 
-def _is_host(value: Any) -> bool:
+def _is_host(value: object) -> bool:
     try:
         return bool(check_host("host", value) == value)
     except ArgumentError:
@@ -183,19 +184,23 @@ def _map_of(check: Check) -> Check:
     return lambda value: isinstance(value, dict) and all(map(check, value.values()))
 
 
-def _is_level(value: Any) -> bool:
+def _is_level(value: object) -> bool:
     return isinstance(value, (str, bool)) or is_number(value)
 
 
-def _is_planned(value: Any) -> bool:
+def _is_planned(value: object) -> bool:
     return isinstance(value, list) and len(value) == 2 and _is_trial(value[0]) and _map_of(_is_level)(value[1])
+
+
+def _is_node_count(value: object) -> bool:
+    return isinstance(value, int) and _is_count(value) and value <= 1024
 
 
 _is_trial = _matches(r"\d{1,9}")
 _is_file = _matches(r"[^/\0\n]{1,250}\.json")
-_is_handle_number = _or_none(lambda value: isinstance(value, int) and 0 <= value < 1 << 62)
+_is_handle_number = _or_none(lambda value: isinstance(value, int) and 0 <= value < 1 << 62)  # a process or job
 HANDLE: dict[str, Check] = {
-    "runner": _is_text, "token": _is_text, "guards": lambda value: _is_count(value) and value <= 1024,
+    "runner": _is_text, "token": _is_text, "guards": _is_node_count,
     "program": _is_text, "hosts": _list_of(_is_host), "far": _is_text, "base": _is_text, "python": _is_text,
     "homes": _list_of(_is_text), "pipes": _list_of(_is_text), "folder": _is_text, "host": _is_text, "boot": _is_text,
     "cores": _list_of(_list_of(_is_handle_number)), "pids": _list_of(_is_handle_number),
@@ -210,13 +215,15 @@ NEEDED = {
 """Maps each runner to the fields of a handle without which it cannot find a trial."""
 
 
-def _is_handle(value: Any) -> bool:
+def _is_handle(value: object) -> bool:
     return isinstance(value, dict) and all(check(value[name]) for name, check in HANDLE.items() if name in value)
 
 
-def _is_new_handle(value: Any) -> bool:
-    runner = value.get("runner") if _is_handle(value) else None
-    return runner in NEEDED and all(name in value for name in NEEDED[runner])
+def _is_new_handle(value: object) -> bool:
+    if not isinstance(value, dict) or not _is_handle(value):
+        return False
+    needed = NEEDED.get(value.get("runner", ""))
+    return needed is not None and all(name in value for name in needed)
 
 
 _TRIAL = {"trial": (_is_trial, True), "attempt": (_is_count, True)}
@@ -274,7 +281,7 @@ class Attempt:
     began: float
     usd_per_hour: float
     worst_usd: float
-    handle: dict[str, Any] = field(default_factory=dict)
+    handle: Json = field(default_factory=dict)
     started: bool = False
     seconds: float | None = None
     """Paid seconds; None while the attempt may still run."""
@@ -299,7 +306,7 @@ class State:
     """The state of a sweep, computed from the events of its journal."""
 
     folder: Path
-    about: dict[str, Any] = field(default_factory=dict)
+    about: Event = field(default_factory=dict)
     attempts: dict[str, list[Attempt]] = field(default_factory=dict)
     records: dict[str, list[str]] = field(default_factory=dict)
     copied: set[str] = field(default_factory=set)
@@ -324,7 +331,7 @@ class State:
         return self.about.get("url")
 
     @property
-    def trials(self) -> list[tuple[str, dict[str, Any]]]:
+    def trials(self) -> list[tuple[str, Json]]:
         """ID and factors of each trial: trials of the plan, then added repetitions."""
         planned = dict(self.about.get("trials", [])) or {trial: {} for trial in self.attempts}
         return [*planned.items(), *((trial, planned.get(event["like"], {})) for trial, event in self.added.items())]
@@ -360,8 +367,8 @@ class State:
 
     def count_statuses(self) -> dict[str, int]:
         """Return the number of trials in each status."""
-        found = [self.status_of(trial) for trial, _ in self.trials]
-        return {status: found.count(status) for status in STATUSES}
+        statuses = [self.status_of(trial) for trial, _ in self.trials]
+        return {status: statuses.count(status) for status in STATUSES}
 
     def status_of(self, trial: str) -> str:
         """Return the status of a trial, one of :data:`STATUSES`."""
@@ -413,20 +420,20 @@ class State:
             self.enough_regret = event.get("enough_regret")
             self.skipped = self.sure if self.stop_when_sure else {}  # the others are decided anew
             self.budget_usd = event.get("budget_usd", self.budget_usd)
-        for found in self.attempts.get(event.get("trial", ""), ()):
-            if found.number != event.get("attempt") or event.get("token", found.token) != found.token:
+        for attempt in self.attempts.get(event.get("trial", ""), ()):
+            if attempt.number != event.get("attempt") or event.get("token", attempt.token) != attempt.token:
                 continue
             if kind == "started":
-                found.started = True
-                found.handle = {**found.handle, **event.get("handle", {})}
+                attempt.started = True
+                attempt.handle = {**attempt.handle, **event.get("handle", {})}
             elif kind == "gone":
-                found.seconds = float(event["seconds"])
-                found.exit, found.why = event.get("exit"), event.get("why", "")
-                found.error = event.get("error", "")
+                attempt.seconds = float(event["seconds"])
+                attempt.exit, attempt.why = event.get("exit"), event.get("why", "")
+                attempt.error = event.get("error", "")
             elif kind == "fetched":
-                found.fetched = True
+                attempt.fetched = True
             elif kind in ("unfetched", "unproved", "empty"):
-                found.error = event.get("why", "") or found.error
+                attempt.error = event.get("why", "") or attempt.error
 
 
 def trials_of(plan: Plan, state: State) -> tuple[Trial, ...]:

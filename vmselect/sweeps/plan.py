@@ -15,7 +15,7 @@ import random
 import re
 import shlex
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from difflib import get_close_matches
@@ -51,6 +51,7 @@ if TYPE_CHECKING:
 Level = str | int | float | bool
 Factors = dict[str, Level]
 Where = tuple[str | int, ...]
+Rule = dict[str, Level | list[Level]]
 Value = TypeVar("Value")
 
 RUNNERS = ("local", "ssh", "slurm", "skypilot")
@@ -141,8 +142,8 @@ class Trial:
         """Environment variables that every runner sets for the command."""
         variables = {f"VMSELECT_FACTOR_{name.upper()}": str(level) for name, level in self.factors.items()}
         variables |= {"VMSELECT_FACTORS": json.dumps(dict(self.factors)), "VMSELECT_TRIAL": self.id}
-        known = {"VMSELECT_INSTANCE_TYPE": self.instance_type, "VMSELECT_REGION": self.region, **self.environment}
-        return variables | {name: value for name, value in known.items() if value is not None}
+        places = {"VMSELECT_INSTANCE_TYPE": self.instance_type, "VMSELECT_REGION": self.region, **self.environment}
+        return variables | {name: value for name, value in places.items() if value is not None}
 
 
 class Plan:
@@ -171,16 +172,16 @@ class Plan:
         command: str | Sequence[str],
         *,
         runner: str = "local",
-        factors: Mapping[str, Any] | None = None,
-        machines: Mapping[str, Any] | None = None,
+        factors: Mapping[str, object] | None = None,
+        machines: Mapping[str, object] | None = None,
         repetitions: int = 1,
         minutes: float = 10.0,
         expected_minutes: float | None = None,
         seed: int | None = 0,
-        exclude: Sequence[Mapping[str, Any]] = (),
-        include: Sequence[Mapping[str, Any]] = (),
+        exclude: Sequence[Mapping[str, object]] = (),
+        include: Sequence[Mapping[str, object]] = (),
         blocks: str | Sequence[str] = (REPETITION,),
-        environment: Mapping[str, Any] | None = None,
+        environment: Mapping[str, object] | None = None,
         stand_ins: bool = False,
     ) -> None:
         self._arguments = _checked(_split_command, "command", command)
@@ -304,13 +305,13 @@ class Plan:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the arguments of the constructor as a dictionary, without empty values."""
-        given: dict[str, Any] = {name: getattr(self, name) for name in inspect.signature(Plan).parameters}
-        given["factors"] = {name: list(levels) for name, levels in self.factors.items()}
-        given["machines"] = self._given_machines
-        given |= {name: list(given[name]) for name in ("exclude", "include", "blocks")}
+        arguments: dict[str, Any] = {name: getattr(self, name) for name in inspect.signature(Plan).parameters}
+        arguments["factors"] = {name: list(levels) for name, levels in self.factors.items()}
+        arguments["machines"] = self._given_machines
+        arguments |= {name: list(arguments[name]) for name in ("exclude", "include", "blocks")}
         kept = {"seed", "blocks"}  # None and empty have a meaning there
-        given["stand_ins"] = self.stand_ins or None  # plans of earlier versions keep their fingerprint
-        return {name: value for name, value in given.items() if name in kept or value not in (None, {}, [])}
+        arguments["stand_ins"] = self.stand_ins or None  # plans of earlier versions keep their fingerprint
+        return {name: value for name, value in arguments.items() if name in kept or value not in (None, {}, [])}
 
     @property
     def fingerprint(self) -> str:
@@ -341,14 +342,14 @@ class Plan:
             root = loader.get_single_node()
             if root is None or _count_values(root) > _MAX_FILE_VALUES:
                 raise PlanError("the file is empty, too large or too deeply nested. Write at least the key 'command'.")
-            given = loader.construct_document(root)
-            if not isinstance(given, dict) or "command" not in given:
+            content = loader.construct_document(root)
+            if not isinstance(content, dict) or "command" not in content:
                 raise PlanError("the key 'command' is missing. Set it to the command to run.")
             names = list(inspect.signature(Plan).parameters)
-            for name in given:
+            for name in content:
                 if name not in names:
                     raise PlanError(f"unknown key {show(name)}. {_suggest(name, names)}", (name,))
-            return cls(**given)
+            return cls(**content)
         except (yaml.YAMLError, RecursionError, ValueError) as bad:
             where, mark = getattr(bad, "where", ()), getattr(bad, "problem_mark", None)
             line = mark.line + 1 if mark else _find_line(root, where)
@@ -385,7 +386,7 @@ class Plan:
 
     def _order(self, combinations: Sequence[Factors]) -> list[tuple[int, int, str]]:
         """Return position in ``combinations``, repetition and block of each trial, in the order in which they run."""
-        grouped: dict[tuple[Any, ...], list[tuple[int, int, str]]] = {}
+        grouped: dict[tuple[Level, ...], list[tuple[int, int, str]]] = {}
         for repetition in range(1, self.repetitions + 1):
             for position, factors in enumerate(combinations):
                 levels = {**factors, REPETITION: repetition}
@@ -400,8 +401,8 @@ class Plan:
                 generator.shuffle(group)
         return [trial for group in groups for trial in group]
 
-    def _read_machines(self, given: Any) -> dict[str, Machine]:
-        named = _checked(check_mapping, "machines", given)
+    def _read_machines(self, properties_by_name: object) -> dict[str, Machine]:
+        named = _checked(check_mapping, "machines", properties_by_name)
         machines = {name: _read_machine(name, properties, self.runner) for name, properties in named.items()}
         self._given_machines = {name: dict(properties or {}) for name, properties in named.items()}
         levels = [str(level) for level in self.factors.get("machine", ())]
@@ -420,17 +421,17 @@ class Plan:
             )
         return machines
 
-    def _read_blocks(self, given: Any) -> tuple[str, ...]:
-        if given is None or not list_items(given):
+    def _read_blocks(self, blocks: object) -> tuple[str, ...]:
+        if blocks is None or not list_items(blocks):
             return ()
-        names = _checked(lambda name, value: several(check_name, name, value), "blocks", given)
+        names = _checked(lambda name, value: several(check_name, name, value), "blocks", blocks)
         for name in names:
             _check_factor(name, {**self.factors, REPETITION: ()}, "blocks", ("blocks",))
         return names
 
-    def _read_environment(self, given: Any) -> dict[str, str | None]:
+    def _read_environment(self, environment: object) -> dict[str, str | None]:
         variables: dict[str, str | None] = {}
-        for name, value in _checked(check_mapping, "environment", given).items():
+        for name, value in _checked(check_mapping, "environment", environment).items():
             where = ("environment", name)
             if not _VARIABLE.fullmatch(name) or name.startswith("VMSELECT_"):
                 raise PlanError(
@@ -489,8 +490,8 @@ class Plan:
             if "instance_type" not in trial.factors and machine.instance_type is None:
                 return 0.0, ""  # not rented
             raise PlanError(f"Trial {trial.id} has no price: {unknown}", ("factors", "instance_type")) from None
-        known = offer.provider in CLOUDS and (not cloud or cloud in CLOUDS)
-        return float(offer.usd_per_hour), f"{offer.provider}/{offer.region}" if known else ""
+        same_names = offer.provider in CLOUDS and (not cloud or cloud in CLOUDS)
+        return float(offer.usd_per_hour), f"{offer.provider}/{offer.region}" if same_names else ""
 
 
 def _sellers(name: str, catalog: Catalog) -> set[str]:
@@ -512,32 +513,32 @@ def check_scripts(trials: Iterable[Trial], folder: Path) -> None:
             )
 
 
-def as_yaml(values: Mapping[str, Any]) -> str:
+def as_yaml(values: Mapping[str, object]) -> str:
     """Return ``values`` as YAML text, in the given order."""
     return str(
         yaml.dump(dict(values), Dumper=_Dumper, sort_keys=False, allow_unicode=True, default_flow_style=None, width=110)
     )
 
 
-def _checked(check: Callable[..., Value], name: str, value: Any, *, where: Where = (), **bounds: Any) -> Value:
+def _checked(check: Callable[..., Value], name: str, value: object, *, where: Where = (), **bounds: Any) -> Value:
     try:
         return check(name, value, **bounds)
     except ArgumentError as bad:
         raise PlanError(str(bad), where or (name,)) from None
 
 
-def _suggest(name: Any, known: Iterable[str]) -> str:
-    near = get_close_matches(str(name), list(known), n=1)
-    return f"Did you mean {near[0]}?" if near else f"Choose one of: {', '.join(known)}."
+def _suggest(name: object, names: Iterable[str]) -> str:
+    near = get_close_matches(str(name), list(names), n=1)
+    return f"Did you mean {near[0]}?" if near else f"Choose one of: {', '.join(names)}."
 
 
-def _split_command(_name: str, command: Any) -> tuple[str, ...]:
+def _split_command(_name: str, command: object) -> tuple[str, ...]:
     if isinstance(command, str):
         unquoted = re.sub(r"""'[^']*('|\Z)|"[^"]*("|\Z)""", "''", command)
-        if found := re.search(rf"[{_OPERATORS}\n\r]|\$(?=[A-Za-z_({{])", unquoted):
+        if sign := re.search(rf"[{_OPERATORS}\n\r]|\$(?=[A-Za-z_({{])", unquoted):
             raise PlanError(
-                f"The command contains {found[0]!r}, which has a meaning only in a shell, but no shell runs the "
-                f"command. Quote {found[0]!r} if it is part of an argument, or put the command into a script."
+                f"The command contains {sign[0]!r}, which has a meaning only in a shell, but no shell runs the "
+                f"command. Quote {sign[0]!r} if it is part of an argument, or put the command into a script."
             )
         try:
             arguments = tuple(shlex.split(command))
@@ -568,20 +569,20 @@ def _placeholders(texts: Iterable[str]) -> list[str]:
     return [name for text in texts for name in _PLACEHOLDER.findall(text)]
 
 
-def _fill(text: str, factors: Mapping[str, Any]) -> str:
-    return _PLACEHOLDER.sub(lambda found: _as_text(factors[found[1]]), text)
+def _fill(text: str, factors: Mapping[str, Level]) -> str:
+    return _PLACEHOLDER.sub(lambda placeholder: _as_text(factors[placeholder[1]]), text)
 
 
 def _as_text(level: Level) -> str:
     return str(level).lower() if isinstance(level, bool) else str(level)
 
 
-def _read_factors(given: Any) -> dict[str, tuple[Level, ...]]:
-    if not isinstance(given, Mapping):
-        raise PlanError(f"'factors' must map names to lists of levels, not {show(given)}.", ("factors",))
+def _read_factors(levels_by_name: object) -> dict[str, tuple[Level, ...]]:
+    if not isinstance(levels_by_name, Mapping):
+        raise PlanError(f"'factors' must map names to lists of levels, not {show(levels_by_name)}.", ("factors",))
     factors: dict[str, tuple[Level, ...]] = {}
     variables: dict[str, str] = {}
-    for name, levels in given.items():
+    for name, levels in levels_by_name.items():
         where = ("factors", str(name))
         if not isinstance(name, str) or not _FACTOR.fullmatch(name) or name == REPETITION:
             raise PlanError(
@@ -624,28 +625,28 @@ def _check_text(name: str, text: str) -> str:
     return text
 
 
-def _read_rules(name: str, given: Any, factors: Mapping[str, tuple[Level, ...]]) -> tuple[dict[str, Any], ...]:
+def _read_rules(name: str, listed_rules: object, factors: Mapping[str, tuple[Level, ...]]) -> tuple[Rule, ...]:
     """Check and return the rules of ``exclude`` or ``include``.
 
     A rule such as ``{"machine": "small", "batch_size": [128, 256]}`` matches if all of its factors match.
     """
-    if isinstance(given, Mapping):
-        given = [given]
-    if not isinstance(given, Sequence) or isinstance(given, (str, bytes)):
-        raise PlanError(f"'{name}' must be a list of rules, not {show(given)}.", (name,))
-    rules: list[dict[str, Any]] = []
-    known = {factor: frozenset(levels) for factor, levels in factors.items()}
-    for position, rule in enumerate(given):
+    if isinstance(listed_rules, Mapping):
+        listed_rules = [listed_rules]
+    if not isinstance(listed_rules, Sequence) or isinstance(listed_rules, (str, bytes)):
+        raise PlanError(f"'{name}' must be a list of rules, not {show(listed_rules)}.", (name,))
+    rules: list[Rule] = []
+    levels_of = {factor: frozenset(levels) for factor, levels in factors.items()}
+    for position, rule in enumerate(listed_rules):
         where: Where = (name, position)
         if not isinstance(rule, Mapping) or not rule:
             raise PlanError(f"A rule in '{name}' must map factors to levels, not {show(rule)}.", where)
-        read: dict[str, Any] = {}
+        read: Rule = {}
         for factor, levels in rule.items():
             _check_factor(factor, factors, f"A rule in '{name}'", (*where, str(factor)))
             listed = isinstance(levels, Sequence) and not isinstance(levels, str)
             plain = [_read_level(f"{name}: {factor}", level, where) for level in (levels if listed else [levels])]
             for level in plain:
-                if level not in known[factor]:
+                if level not in levels_of[factor]:
                     listed_levels = _shorten(factors[factor])
                     raise PlanError(
                         f"A rule in '{name}' has the unknown {factor} {show(level)}. Choose one of: {listed_levels}.",
@@ -656,19 +657,19 @@ def _read_rules(name: str, given: Any, factors: Mapping[str, tuple[Level, ...]])
     return tuple(rules)
 
 
-def _shorten(names: Iterable[Any]) -> str:
+def _shorten(names: Iterable[object]) -> str:
     """Return the first ten ``names`` as text, followed by the number of names left out."""
     listed = [str(name) for name in names]
     return ", ".join(listed[:10]) + (f" and {len(listed) - 10} more" if len(listed) > 10 else "")
 
 
-def _check_factor(name: Any, factors: Mapping[str, Any], who: str, where: Where) -> None:
+def _check_factor(name: object, factors: Mapping[str, object], place: str, where: Where) -> None:
     if name not in factors:
-        known = ", ".join(factors) or "none"
-        raise PlanError(f"{who} contains {show(name)}, which is not a factor. The factors are: {known}.", where)
+        names = ", ".join(factors) or "none"
+        raise PlanError(f"{place} contains {show(name)}, which is not a factor. The factors are: {names}.", where)
 
 
-def _matcher(rules: Sequence[Mapping[str, Any]], factors: Mapping[str, tuple[Level, ...]]) -> Callable[[Factors], bool]:
+def _matcher(rules: Sequence[Rule], factors: Mapping[str, tuple[Level, ...]]) -> Callable[[Factors], bool]:
     """Return a function that checks whether a combination of levels matches one of ``rules``.
 
     The function is fast even with thousands of rules.
@@ -690,11 +691,11 @@ def _matcher(rules: Sequence[Mapping[str, Any]], factors: Mapping[str, tuple[Lev
     return matches
 
 
-def _read_text(name: str, value: Any) -> str:
+def _read_text(name: str, value: object) -> str:
     return _check_text(name, check_name(name, value))
 
 
-def _read_program(name: str, value: Any) -> str:
+def _read_program(name: str, value: object) -> str:
     text = _read_text(name, value)
     if text.startswith("-"):  # srun would take it for an option
         raise PlanError(f"{name} {show(text)} is not the name of a program. Write the name or the path of a program.")
@@ -720,7 +721,7 @@ _OPTIONS: dict[str, tuple[str, ...]] = {
 }
 
 
-def _read_machine(name: str, properties: Any, runner: str) -> Machine:
+def _read_machine(name: str, properties: object, runner: str) -> Machine:
     where = ("machines", name)
     if properties is not None and not isinstance(properties, Mapping):
         raise PlanError(f"machines: {name} must map properties to values, not {show(properties)}.", where)
@@ -731,22 +732,22 @@ def _read_machine(name: str, properties: Any, runner: str) -> Machine:
     )
     checks |= {option: lambda name, value: _read_text(name, str(value)) for option in options}
     checks |= {"exclusive": check_flag} if "exclusive" in options else {}
-    given: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for key, value in (properties or {}).items():
         label = f"machines: {name}: {key}"
         if key not in checks:
             raise PlanError(f"{label} is an unknown property. {_suggest(key, checks)}", (*where, str(key)))
-        given["hosts" if key == "host" else key] = _checked(checks[key], label, value, where=where)
-    if runner == "ssh" and "hosts" not in given:
-        given["hosts"] = (_checked(check_host, f"machines: {name}: its name", name, where=where),)
-    chosen = {key: given.pop(key) for key in list(given) if key in options}
-    return Machine(name=name, options=chosen, **given)
+        values["hosts" if key == "host" else key] = _checked(checks[key], label, value, where=where)
+    if runner == "ssh" and "hosts" not in values:
+        values["hosts"] = (_checked(check_host, f"machines: {name}: its name", name, where=where),)
+    chosen = {key: values.pop(key) for key in list(values) if key in options}
+    return Machine(name=name, options=chosen, **values)
 
 
 class _Loader(yaml.SafeLoader):
     """YAML loader that reads 1e-3 as a number and dates as text. It rejects duplicate keys and keys other than text."""
 
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         seen = set()
         for key_node, _ in node.value:
             key = self.construct_object(key_node, deep=True)

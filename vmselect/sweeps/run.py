@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from vmselect import __version__
 from vmselect._checks import check_count, check_flag, check_name, check_number, check_path, list_items, maybe, show
@@ -107,7 +107,9 @@ class SweepResult:
             if self.unproved
             else "",
             self._spent_text,
-            f"skipped trials saved about {format_usd(self.saved_usd)}" if any(one.sure for one in self.skipped) else "",
+            f"skipped trials saved about {format_usd(self.saved_usd)}"
+            if any(missing.sure for missing in self.skipped)
+            else "",
         ]
         return printable_lines("; ".join(filter(None, parts)))
 
@@ -132,7 +134,7 @@ def skipped_findings(state: State) -> tuple[Finding, ...]:
         return ()
     factors = dict(state.trials)
     whys = {", ".join(f"{k} {v}" for k, v in factors.get(trial, {}).items()): skip.why for trial, skip in sure.items()}
-    shown = "; ".join(f"{who}: {why}" for who, why in list(whys.items())[:5])
+    shown = "; ".join(f"{setting}: {why}" for setting, why in list(whys.items())[:5])
     more = f"; and {len(whys) - 5} more" if len(whys) > 5 else ""
     trials = count_of(len(sure), "trial")
     message = f"The sweep skipped {trials} as not worth the cost ({shown}{more}); {saving(state)}."
@@ -161,7 +163,7 @@ def make_result(plan: Plan, state: State, worst_usd: float) -> SweepResult:
     )  # fmt: skip
 
 
-def status_rows(state: State) -> list[dict[str, Any]]:
+def status_rows(state: State) -> list[dict[str, object]]:
     """Return a row per trial with its status, attempts, cost and records."""
     rows = []
     for trial, factors in state.trials:
@@ -251,7 +253,7 @@ def sweep(
     agreed = check_flag("yes", yes)
     sure, count = maybe(check_flag, "stop_when_sure", stop_when_sure), maybe(check_count, "epochs", epochs)
     regret = maybe(check_number, "enough_regret", enough_regret, least=0)
-    known = _read_history(history) if history else []
+    profiles = _read_history(history) if history else []
     if has_file(where):
         raise ArgumentError(f"{where} is a file. Pass a folder for the results of the sweep.")
     if url is not None:
@@ -264,18 +266,8 @@ def sweep(
         regret = state.enough_regret if regret is None else regret
         state.skipped = state.sure if sure else {}  # skipped for other reasons: queued again
         engine.reconcile(adopt=True)  # repeating what a crash interrupted belongs to the confirmed cost
-        to_run = tuple(trial.id for trial in engine.unfinished)
-        if engine.runner.rents and budget.limit_usd is None and to_run:
-            raise SweepError("This plan rents machines, so it needs a budget. Set the largest cost with budget_usd=.")
-        worst_usd = budget.worst_usd(state, to_run)
-        proposal = Proposal(
-            plan=plan, folder=where, to_run=to_run, trials=engine.trials, prices=dict(budget.prices),
-            estimated_usd=sum(plan.estimated_usd(budget.prices[trial]) for trial in to_run),
-            worst_usd=worst_usd if budget.limit_usd is None else min(worst_usd, budget.limit_usd),
-            spent_usd=state.spent_usd, budget_usd=budget.limit_usd,
-        )  # fmt: skip
-        budget.check(state, to_run)
-        if to_run and not agreed and not (confirm is not None and confirm(proposal)):
+        proposal = _propose(engine)
+        if proposal.to_run and not agreed and not (confirm is not None and confirm(proposal)):
             raise SweepError("The cost was not confirmed, so no trial was started. Confirm the cost, or pass yes=True.")
         engine.write("session", budget_usd=budget.limit_usd, worst_usd=proposal.worst_usd, parallel=parallel,
                      stop_when_sure=sure, epochs=count, enough_regret=regret, pid=os.getpid(),
@@ -284,9 +276,9 @@ def sweep(
             from vmselect.catalog import Catalog
             from vmselect.sweeps.sequential import Sequential
 
-            engine.confirmed_usd = proposal.worst_usd if to_run or agreed else -math.inf
+            engine.confirmed_usd = proposal.worst_usd if proposal.to_run or agreed else -math.inf
             engine.sequential = Sequential(
-                catalog or Catalog.default(), budget.prices, where, count, history=known, enough_regret=regret
+                catalog or Catalog.default(), budget.prices, where, count, history=profiles, enough_regret=regret
             )
         try:
             engine.run(parallel)
@@ -294,6 +286,23 @@ def sweep(
         except KeyboardInterrupt:
             engine.write("interrupted")
         return make_result(plan, state, proposal.worst_usd)
+
+
+def _propose(engine: Engine) -> Proposal:
+    """Return the trials to start and their cost. Raise an error if they need a budget or exceed it."""
+    state, budget, plan = engine.state, engine.budget, engine.plan
+    to_run = tuple(trial.id for trial in engine.unfinished)
+    if engine.runner.rents and budget.limit_usd is None and to_run:
+        raise SweepError("This plan rents machines, so it needs a budget. Set the largest cost with budget_usd=.")
+    budget.check(state, to_run)
+    worst_usd = budget.worst_usd(state, to_run)
+    return Proposal(
+        plan=plan, folder=engine.folder, to_run=to_run, trials=engine.trials, prices=dict(budget.prices),
+        estimated_usd=sum(plan.estimated_usd(budget.prices[trial]) for trial in to_run),
+        # After an interruption, trials that do not fit into the rest of the budget are skipped.
+        worst_usd=worst_usd if budget.limit_usd is None else min(worst_usd, budget.limit_usd),
+        spent_usd=state.spent_usd, budget_usd=budget.limit_usd,
+    )  # fmt: skip
 
 
 def _read_history(history: Iterable[Record]) -> list[Profile]:
@@ -317,13 +326,15 @@ def locate(folder: str | os.PathLike[str], plan: Plan | None = None) -> tuple[Pa
     base = cache_folder() / "sweeps" / hashlib.sha256(os.fspath(place).rstrip("/").encode()).hexdigest()[:32]
     if plan is not None:
         return base.absolute() / plan.fingerprint, place
-    found = sorted(file.parent for file in base.absolute().glob(f"*/{NAME}"))
-    if not found:
+    sweep_folders = sorted(file.parent for file in base.absolute().glob(f"*/{NAME}"))
+    if not sweep_folders:
         raise SweepError(f"No sweep with records at {place} was started on this machine. Check the URL.")
-    if len(found) > 1:
-        folders = ", ".join(shlex.quote(str(one)) for one in found)
-        raise SweepError(f"{len(found)} sweeps have their records at {place}. Pass the folder of one sweep: {folders}")
-    return found[0], place
+    if len(sweep_folders) > 1:
+        folders = ", ".join(shlex.quote(str(sweep_folder)) for sweep_folder in sweep_folders)
+        raise SweepError(
+            f"{len(sweep_folders)} sweeps have their records at {place}. Pass the folder of one sweep: {folders}"
+        )
+    return sweep_folders[0], place
 
 
 def resume(folder: str | os.PathLike[str], **options: object) -> SweepResult:
@@ -366,8 +377,8 @@ def clean(
     waiting = sorted({attempt.trial for attempt in state.open_attempts})
     for trial in accepted:
         if trial not in waiting:
-            known = f"Trials that may still run: {', '.join(waiting)}." if waiting else "All trials have ended."
-            raise ArgumentError(f"Trial {show(trial)} has ended or was never started. {known}")
+            hint = f"Trials that may still run: {', '.join(waiting)}." if waiting else "All trials have ended."
+            raise ArgumentError(f"Trial {show(trial)} has ended or was never started. {hint}")
     if not state.about and not state.attempts:
         return []  # killed before it could start anything
     plan = Plan.load(where / PLAN)
@@ -409,7 +420,7 @@ def opened(
         Budget(plan, prices, limit).check(State(folder), [trial.id for trial in plan.trials])
     journal = Journal(folder)
     with writing(folder, error=SweepError):  # the path may be too long
-        missing = [one for one in (folder, *folder.parents) if not one.exists()]
+        missing = [parent for parent in (folder, *folder.parents) if not parent.exists()]
     with journal.opened():
         state = read_state(folder)
         if not state.about and state.attempts:  # its line is damaged, and its trials can still be stopped
@@ -484,5 +495,5 @@ def _discard(folder: Path, made: list[Path]) -> None:
     for file in (folder / PLAN, folder / NAME):
         file.unlink(missing_ok=True)
     with suppress(OSError):  # somebody put a file there
-        for one in made:
-            one.rmdir()
+        for empty in made:
+            empty.rmdir()

@@ -16,7 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
@@ -25,7 +25,8 @@ from vmselect.catalog.gpus import figures_of
 from vmselect.errors import VmselectError
 from vmselect.estimation import RuntimeModel, fit_runtime
 from vmselect.estimation.grouping import check_comparable
-from vmselect.prediction.machines import Machine, MachineTypes, read_history
+from vmselect.prediction.hardware import Machine, MachineTypes
+from vmselect.prediction.machines import read_history
 from vmselect.prediction.posterior import Point
 from vmselect.ranking.candidates import Candidates
 from vmselect.ranking.estimates import MachineEstimate
@@ -34,14 +35,14 @@ from vmselect.ranking.next_probe import PossibleProbe, choose_enough_regret, ran
 from vmselect.ranking.predicted import predict_estimates
 from vmselect.ranking.result import HORIZON, Ranking
 from vmselect.records import Profile, load_records
-from vmselect.sweeps.plan import Trial
+from vmselect.sweeps.plan import Level, Trial
 from vmselect.units import format_chance, format_seconds, format_usd
 
 if TYPE_CHECKING:
     from vmselect.catalog import Catalog
     from vmselect.sweeps.journal import State
 
-Key = tuple[tuple[str, Any], ...]
+Key = tuple[tuple[str, Level], ...]
 Order = tuple[int, float]
 LOCATION = ("machine", "instance_type", "region", "market", "nodes")
 """Factors that determine where a trial runs; all other factors determine its work."""
@@ -107,7 +108,7 @@ class Sequential:
     _read: dict[str, tuple[Profile, ...]] = field(default_factory=dict)
     _fitted: dict[tuple[str, ...], RuntimeModel | None] = field(default_factory=dict)
     _points: tuple[Collection[str], list[Point]] = ((), [])
-    _compared: dict[tuple[Key, bool], tuple[Any, Comparison | None]] = field(default_factory=dict)
+    _compared: dict[tuple[Key, bool], tuple[object, Comparison | None]] = field(default_factory=dict)
 
     def arrange(
         self, queue: Sequence[Trial], trials: Iterable[Trial], state: State
@@ -131,20 +132,26 @@ class Sequential:
         one on another machine with the highest probability of being the best. The candidate with fewer trials is
         repeated, or both if they have equally many. At most :data:`MAX_ADDED` repetitions of a setting are added.
         """
-        wanted = []
+        repeats = []
         for work, settings in self._groups(trials).items():
-            found = self._compare(work, settings, (), state)
-            tied = found.find_tie() if found else ()
-            if not found or not tied:
+            comparison = self._compare(work, settings, (), state)
+            tied = comparison.find_tie() if comparison else ()
+            if not comparison or not tied:
                 continue
-            chances = " and ".join(f"{found.names[at]} ({format_chance(found.chance(at))})" for at in tied)
-            mine = [several for setting, several in settings.items() if found.position.get(setting) in tied]
-            fewest = min(len(several) for several in mine)
-            for several in mine:
-                added = sum(trial.id in state.added for trial in several)
-                if len(several) == fewest and added < MAX_ADDED:
-                    wanted.append((several[0], f"these are tied, with the probability of being the best: {chances}"))
-        return wanted
+            chances = " and ".join(f"{comparison.names[at]} ({format_chance(comparison.chance(at))})" for at in tied)
+            tied_trials = [
+                trials_of_setting
+                for setting, trials_of_setting in settings.items()
+                if comparison.position.get(setting) in tied
+            ]
+            fewest = min(len(trials_of_setting) for trials_of_setting in tied_trials)
+            for trials_of_setting in tied_trials:
+                added = sum(trial.id in state.added for trial in trials_of_setting)
+                if len(trials_of_setting) == fewest and added < MAX_ADDED:
+                    repeats.append(
+                        (trials_of_setting[0], f"these are tied, with the probability of being the best: {chances}")
+                    )
+        return repeats
 
     def _decide(
         self, work: Key, settings: Mapping[Key, Sequence[Trial]], waiting: Mapping[Key, Sequence[Trial]], state: State
@@ -156,31 +163,34 @@ class Sequential:
             if any(state.status_of(trial.id) in ("starting", "running") for trial in several)
         }
         pending = [setting for setting in settings if setting in waiting or setting in running]
-        found = self._compare(work, settings, pending, state)
+        comparison = self._compare(work, settings, pending, state)
         probes: dict[int, PossibleProbe] = {}
-        if found:
-            probes = {one.candidate: one for one in rank_probes(found.ranking, seconds=_paid_seconds(settings, state))}
-        enough = found is not None and self._is_enough(found, probes.values())
-        stop = enough and found is not None and found.is_measured(found.best)
+        if comparison:
+            probes = {
+                probe.candidate: probe
+                for probe in rank_probes(comparison.ranking, seconds=_paid_seconds(settings, state))
+            }
+        enough = comparison is not None and self._is_enough(comparison, probes.values())
+        stop = enough and comparison is not None and comparison.is_measured(comparison.best)
         tied: Collection[int] = ()
-        if found and stop and (measured := self._compare(work, settings, (), state)):
+        if comparison and stop and (measured := self._compare(work, settings, (), state)):
             named = {at: setting for setting, at in measured.position.items()}
-            tied = [found.position[named[at]] for at in measured.find_tie()]
+            tied = [comparison.position[named[at]] for at in measured.find_tie()]
         # A machine that can only be measured may still tie with a measured one, which then needs its repetitions.
-        unknown = found is not None and any(setting not in found.position for setting in pending)
+        unknown = comparison is not None and any(setting not in comparison.position for setting in pending)
         kept: list[tuple[Order, Trial]] = []
         skipped: list[tuple[Trial, str]] = []
         for setting, several in waiting.items():
-            at = found.position.get(setting) if found else None
-            if found is None or at is None:
+            at = comparison.position.get(setting) if comparison else None
+            if comparison is None or at is None:
                 first: Order = (ANYWAY, self._prior(several[0]))
                 later: Order = (REPEATED, 0.0)
-            elif stop and at not in tied and not (unknown and found.is_measured(at)):
-                skipped += [(trial, self._explain(found, at, probes)) for trial in several]
+            elif stop and at not in tied and not (unknown and comparison.is_measured(at)):
+                skipped += [(trial, self._explain(comparison, at, probes)) for trial in several]
                 continue
             else:
-                first = later = (REPEATED, -found.chance(at))
-                if enough and not stop and at == found.best:  # the choice itself has to be measured
+                first = later = (REPEATED, -comparison.chance(at))
+                if enough and not stop and at == comparison.best:  # the choice itself has to be measured
                     first = (PREDICTED, -math.inf)
                 elif at in probes:
                     first = (PREDICTED, -probes[at].gain_per_usd)
@@ -188,29 +198,33 @@ class Sequential:
             kept += zip(orders, several, strict=True)
         return kept, skipped
 
-    def _is_enough(self, found: Comparison, probes: Collection[PossibleProbe]) -> bool:
+    def _is_enough(self, comparison: Comparison, probes: Collection[PossibleProbe]) -> bool:
         """Return whether the expected regret of the chosen machine is small enough, or no probe is worth its cost."""
-        if relative_regret(found.ranking) < found.ranking.settings.enough_regret:
+        if relative_regret(comparison.ranking) < comparison.ranking.settings.enough_regret:
             return True
-        return bool(self.epochs and found.is_priced and probes and not any(one.is_worthwhile for one in probes))
+        return bool(
+            self.epochs and comparison.is_priced and probes and not any(probe.is_worthwhile for probe in probes)
+        )
 
-    def _explain(self, found: Comparison, at: int, probes: Mapping[int, PossibleProbe]) -> str:
+    def _explain(self, comparison: Comparison, at: int, probes: Mapping[int, PossibleProbe]) -> str:
         """Return a text that explains why the trials of the setting at the position ``at`` are skipped."""
-        chance = f"this setting is the best with a probability of {format_chance(found.chance(at))}"
-        regret, limit = relative_regret(found.ranking), found.ranking.settings.enough_regret
+        chance = f"this setting is the best with a probability of {format_chance(comparison.chance(at))}"
+        regret, limit = relative_regret(comparison.ranking), comparison.ranking.settings.enough_regret
         if regret >= limit:
-            probe = probes.get(at) or max(probes.values(), key=lambda one: one.saving_usd)
-            named = f"even the most useful probe ({found.names[probe.candidate]})"
+            probe = probes.get(at) or max(probes.values(), key=lambda probed: probed.saving_usd)
+            named = f"even the most useful probe ({comparison.names[probe.candidate]})"
             whose = "probing it" if probe.candidate == at else named
             costs = f"costs about {format_usd(probe.cost_usd)}"
             return f"{chance}; {whose} {costs} and saves {format_usd(probe.saving_usd)} of the training on average"
-        (amount,) = found.ranking.expected_regret.values()
-        value = amount / (1 if self.epochs else found.epochs)
-        more = (format_usd(value) if found.is_priced else format_seconds(value)) + ("" if self.epochs else " an epoch")
-        verb = "costs" if found.is_priced else "takes"
+        (amount,) = comparison.ranking.expected_regret.values()
+        value = amount / (1 if self.epochs else comparison.epochs)
+        amount_text = format_usd(value) if comparison.is_priced else format_seconds(value)
+        more = amount_text + ("" if self.epochs else " an epoch")
+        choice = f"{comparison.names[comparison.best]}, the present choice,"
+        verb = "costs" if comparison.is_priced else "takes"
         return (
-            f"{chance}; {found.names[found.best]}, the present choice, {verb} on average {more} ({regret:.2%}) more "
-            f"than the best setting, which is below the limit of {100 * limit:.3g}%"
+            f"{chance}; {choice} {verb} on average {more} ({regret:.2%}) more than the best setting, which is below "
+            f"the limit of {100 * limit:.3g}%"
         )
 
     def _compare(
@@ -242,8 +256,8 @@ class Sequential:
         machines = list(estimates)
         for setting, several in settings.items():
             machine, price = hardware_of(several[0]), self.prices[several[0].id]
-            known = setting in pending or any(state.records.get(trial.id) for trial in several)
-            if machine not in estimates or not known or (is_priced and not price):
+            measurable = setting in pending or any(state.records.get(trial.id) for trial in several)
+            if machine not in estimates or not measurable or (is_priced and not price):
                 continue  # without a price among others with one, it cannot be compared
             position[setting] = len(rows)
             which.append(machines.index(machine))
@@ -267,27 +281,27 @@ class Sequential:
             machine = hardware_of(several[0])
             trials[machine] = several[0]
             files.setdefault(machine, []).extend(file for trial in several for file in state.records.get(trial.id, ()))
-        found: dict[Key, MachineEstimate] = {}
+        estimates: dict[Key, MachineEstimate] = {}
         everything: list[Profile] = []
-        for machine, mine in files.items():
-            profiles = tuple(profile for file in sorted(mine) for profile in self._profiles(file))
-            model = self._fit(tuple(sorted(mine)), profiles) if profiles else None
+        for machine, machine_files in files.items():
+            profiles = tuple(profile for file in sorted(machine_files) for profile in self._profiles(file))
+            model = self._fit(tuple(sorted(machine_files)), profiles) if profiles else None
             if model is None:
                 continue
             trial, size = trials[machine], profiles[0].batch_size
             factors = ({"batch_size": size} if size else {}) | ({"nodes": trial.nodes} if trial.nodes > 1 else {})
-            one = MachineEstimate(
+            estimate = MachineEstimate(
                 instance_type=trial.instance_type or "", factors=factors, runtime=model, records=profiles
             )
             sold = self._sold(trial)
-            if one.gpus_used == 0 and sold is not None and sold.gpu_count > 0:
+            if estimate.gpus_used == 0 and sold is not None and sold.gpu_count > 0:
                 continue  # rankings exclude a GPU machine whose GPU was not used
-            found[machine] = one
+            estimates[machine] = estimate
             everything += profiles
         try:
             if everything:
                 check_comparable(everything)
-            return found
+            return estimates
         except VmselectError:
             return {}
 
@@ -298,17 +312,17 @@ class Sequential:
 
         Predictions exist for one GPU only: trials on several GPUs or nodes, or on some cores of a machine, have none.
         """
-        wanted: dict[Key, Machine] = {}
+        unmeasured: dict[Key, Machine] = {}
         for trial in trials:
             machine, sold = hardware_of(trial), self._sold(trial)
             whole = trial.nodes == 1 and trial.machine.cores is None
             if machine not in measured and whole and sold is not None and sold.gpu_count <= 1:
-                wanted[machine] = sold
-        group = [one for one in measured.values() if one.nodes == 1]
-        if not wanted or not group:
+                unmeasured[machine] = sold
+        group = [estimate for estimate in measured.values() if estimate.nodes == 1]
+        if not unmeasured or not group:
             return {}
-        results = predict_estimates(group, list(wanted.values()), self._types, self._learned(state), rules)
-        pairs = zip(wanted, results, strict=True)
+        results = predict_estimates(group, list(unmeasured.values()), self._types, self._learned(state), rules)
+        pairs = zip(unmeasured, results, strict=True)
         return {machine: result for machine, result in pairs if isinstance(result, MachineEstimate)}
 
     def _learned(self, state: State) -> list[Point]:
@@ -339,8 +353,8 @@ class Sequential:
 
     def _sold(self, trial: Trial) -> Machine | None:
         """Return the machine type of a trial from the catalog; None if it is unknown, or differs between two clouds."""
-        known = self._types.by_name.get(trial.instance_type or "", ())
-        return known[0] if len({(one.gpu_model, one.gpu_count) for one in known}) == 1 else None
+        machines = self._types.by_name.get(trial.instance_type or "", ())
+        return machines[0] if len({(machine.gpu_model, machine.gpu_count) for machine in machines}) == 1 else None
 
     def _prior(self, trial: Trial) -> float:
         """Return the USD per hour of a trial's machines divided by their TFLOPS.
@@ -366,7 +380,9 @@ class Sequential:
 def _paid_seconds(settings: Mapping[Key, Sequence[Trial]], state: State) -> float | None:
     """Return the median paid seconds of the trials of a group with a record; None if there is no such trial."""
     ended = [trial.id for several in settings.values() for trial in several if state.records.get(trial.id)]
-    paid = [one.seconds for trial in ended for one in state.attempts.get(trial, ()) if one.seconds is not None]
+    paid = [
+        attempt.seconds for trial in ended for attempt in state.attempts.get(trial, ()) if attempt.seconds is not None
+    ]
     return statistics.median(paid) if paid else None
 
 

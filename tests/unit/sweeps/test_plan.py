@@ -8,7 +8,7 @@ import pytest
 
 import vmselect as vs
 from vmselect.errors import PlanError
-from vmselect.sweeps.runners.skypilot import resources_of, write_tasks
+from vmselect.sweeps.runners.skypilot import resources_of
 
 COMMAND = "python train.py --batch {batch_size}"
 FACTORS = {"machine": ["small", "big"], "batch_size": [64, 256]}
@@ -188,7 +188,7 @@ def test_location_of_a_price_follows_the_named_cloud(cloud, locations) -> None:
     assert list(plan.locations(vs.Catalog.embedded("2026-08-22")).values()) == locations
 
 
-def test_machines_are_rented_in_the_location_of_their_price(tmp_path) -> None:
+def test_machines_are_rented_in_the_location_of_their_price() -> None:
     plan = vs.Plan("python t.py", runner="skypilot", minutes=10, seed=None,
                    factors={"instance_type": ["g5.xlarge", "Standard_NC4as_T4_v3", "n1-standard-4+1xT4"]})  # fmt: skip
     locations = plan.locations(vs.Catalog.embedded("2026-08-22"))
@@ -197,7 +197,6 @@ def test_machines_are_rented_in_the_location_of_their_price(tmp_path) -> None:
         fields = resources_of(trial, locations[trial.offer])
         assert fields["infra"] == locations[trial.offer]
         assert not {"region", "cloud"} & fields.keys()
-    assert "infra: aws/us-east-1" in write_tasks(plan, tmp_path)[0].read_text()
 
 
 def test_rules_take_no_time_for_every_pair_of_levels() -> None:

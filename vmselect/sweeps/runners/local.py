@@ -49,10 +49,10 @@ class LocalRunner(ConnectedRunner):
                 raise PlanError(
                     f"The program {program} is not installed on this machine. Install it, or write its complete path."
                 )
-            wanted = (trial.machine.cores or 0) * trial.nodes
-            if wanted > there:
+            needed = (trial.machine.cores or 0) * trial.nodes
+            if needed > there:
                 raise PlanError(
-                    f"Trial {trial.id} ({trial.machine.name}) needs {wanted} CPU cores, but vmselect may use {there}. "
+                    f"Trial {trial.id} ({trial.machine.name}) needs {needed} CPU cores, but vmselect may use {there}. "
                     "Lower 'cores' of the machine, or the factor 'nodes'."
                 )
 
@@ -62,8 +62,12 @@ class LocalRunner(ConnectedRunner):
 
     def announce(self, job: Job) -> Handle:
         """Reserve CPU cores for a trial. Return a handle with its token, folder and cores."""
-        wanted, free = job.trial.machine.cores or 0, self._free_cores()
-        cores = [free[i * wanted : (i + 1) * wanted] for i in range(job.trial.nodes)] if wanted else []
+        cores_per_node, free = job.trial.machine.cores or 0, self._free_cores()
+        cores = (
+            [free[i * cores_per_node : (i + 1) * cores_per_node] for i in range(job.trial.nodes)]
+            if cores_per_node
+            else []
+        )
         self.reserved[job.token] = [core for several in cores for core in several]
         return {"runner": "local", "token": job.token, "folder": str(job.folder), "cores": cores, **this_machine()}
 

@@ -15,9 +15,9 @@ from typing import IO, Any, Protocol
 from vmselect.errors import SweepError
 from vmselect.sweeps.plan import Trial
 from vmselect.sweeps.runners import supervisor as supervisor
-from vmselect.sweeps.runners.supervisor import worker_folder
+from vmselect.sweeps.runners.supervisor import Json, worker_folder
 
-Handle = dict[str, Any]
+Handle = Json
 """Reference to a started trial, by which any process can find the trial. It is stored in the journal and contains no
 secrets."""
 
@@ -103,12 +103,12 @@ class ConnectedRunner(Runner):
 
     def __init__(self) -> None:
         self.connections: dict[str, list[Connection]] = {}
-        self.reserved: dict[str, list[Any]] = {}
+        self.reserved: dict[str, list[int | str]] = {}
 
     @property
-    def busy(self) -> set[Any]:
+    def busy(self) -> set[int | str]:
         """All CPU cores or hosts that are reserved for trials."""
-        return {one for several in list(self.reserved.values()) for one in several}
+        return {resource for resources in list(self.reserved.values()) for resource in resources}
 
     def disconnect(self, token: str, *, gone: bool = False) -> None:
         """Close the connections of a trial. With ``gone=True``, free its CPU cores or hosts."""
@@ -131,13 +131,13 @@ class ConnectedRunner(Runner):
 class Connection:
     """Sends a request and heartbeats to a supervisor, and receives its two messages: ``started`` and ``ended``."""
 
-    def __init__(self, command: Sequence[str], request: dict[str, Any]) -> None:
+    def __init__(self, command: Sequence[str], request: Json) -> None:
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True
         )
         self._closed, self._answered = threading.Event(), threading.Event()
-        self._started: dict[str, Any] = {}
-        self._outcome: dict[str, Any] = {}
+        self._started: Json = {}
+        self._outcome: Json = {}
         self._threads = [threading.Thread(target=act, daemon=True) for act in (self._read, self._beat)]
         try:
             self._send(json.dumps(request).encode() + b"\n")
@@ -149,12 +149,12 @@ class Connection:
             for thread in self._threads:
                 thread.start()
 
-    def wait_started(self) -> dict[str, Any]:
+    def wait_started(self) -> Json:
         """Wait for the supervisor's message ``started``. Return it: process IDs and output pipes of the trial."""
         self._answered.wait(START_SECONDS)
         return self._started
 
-    def outcome(self) -> dict[str, Any] | None:
+    def outcome(self) -> Json | None:
         """Return the outcome of the trial; None while it runs, empty if the connection ended without an outcome."""
         if self._process.poll() is None and not self._outcome:
             return None
@@ -211,13 +211,13 @@ def make_request(
     *,
     cores: Sequence[Sequence[int]] = (),
     workers: Sequence[Mapping[str, str]] = ({},),
-    **more: Any,
-) -> dict[str, Any]:
+    **more: object,
+) -> Json:
     """Return the request to a supervisor to run the ``workers`` of one host.
 
     ``folder`` and ``work`` are paths on that host. ``workers`` contains the environment variables of each worker.
     """
-    made: list[dict[str, Any]] = []
+    made: list[Json] = []
     for index, own in enumerate(workers):
         rank = int(own.get("RANK", index))
         target = {"VMSELECT_FOLDER": f"{folder}/worker-{rank}" if rank else f"{folder}/records"}
@@ -243,7 +243,7 @@ def this_machine() -> dict[str, str]:
     return {"host": platform.node(), "boot": supervisor.BOOT}
 
 
-def make_handle(runner: str, job: Job, **more: Any) -> Handle:
+def make_handle(runner: str, job: Job, **more: object) -> Handle:
     """Return the handle of a trial that has a supervisor on each of its nodes."""
     return {"runner": runner, "token": job.token, "guards": job.trial.nodes, **more}
 
@@ -261,7 +261,7 @@ def end_command(python: str, folder: str | Path, identifiers: Sequence[str]) -> 
     return [python, "-I", "-", "end", str(folder), *identifiers]
 
 
-def why_unproved(answer: Any) -> str:
+def why_unproved(answer: Json) -> str:
     """Return the reason why ``answer``, of :func:`supervisor.end_trial`, does not prove the end of a trial, or ""."""
     if left := answer["left"]:
         return f"the processes {', '.join(map(str, left))} could not be ended"
@@ -287,10 +287,11 @@ def run_program(
 
     ``label`` is its name in error messages, and ``fine`` contains the exit codes that mean success.
     """
-    source: dict[str, Any] = {"stdin": stdin} if stdin else {"input": text.encode()}
     try:
-        done = subprocess.run(command, **source, stdout=stdout or subprocess.PIPE, stderr=subprocess.PIPE,
-                              timeout=max(0.0, seconds), check=False)  # fmt: skip
+        done = subprocess.run(
+            command, input=None if stdin else text.encode(), stdin=stdin, stdout=stdout or subprocess.PIPE,
+            stderr=subprocess.PIPE, timeout=max(0.0, seconds), check=False,
+        )  # fmt: skip
     except (OSError, subprocess.TimeoutExpired) as cannot:
         raise SweepError(
             f"`{label}` failed or did not end in time ({type(cannot).__name__}). Check the connection."
@@ -308,9 +309,9 @@ def read_json(text: str) -> Any:
     return json.loads(lines[-1]) if lines else None
 
 
-def read_status(folder: Path, supervisors: int = 1) -> dict[str, Any]:
+def read_status(folder: Path, supervisors: int = 1) -> Json:
     """Read and merge the status files of a trial's supervisors in ``folder``; empty if there are none."""
-    statuses: list[dict[str, Any]] = []
+    statuses: list[Json] = []
     for rank in range(supervisors):
         try:
             status = json.loads((worker_folder(folder, rank) / "status.json").read_text(encoding="utf-8"))
@@ -320,27 +321,31 @@ def read_status(folder: Path, supervisors: int = 1) -> dict[str, Any]:
     return merge_outcomes(statuses)
 
 
-def merge_outcomes(several: Sequence[dict[str, Any]]) -> dict[str, Any]:
+def merge_outcomes(outcomes: Sequence[Json]) -> Json:
     """Merge the outcomes of a trial's supervisors. The first outcome is that of the chief.
 
     A trial has ended when all workers have ended. It has succeeded when all workers have succeeded.
     """
-    status = several[0]
-    if len(several) == 1 or not any(several) or all(one.get("exit") == 0 for one in several):
+    status = outcomes[0]
+    if len(outcomes) == 1 or not any(outcomes) or all(outcome.get("exit") == 0 for outcome in outcomes):
         return status
-    reasons = [str(one.get("why", "")) for one in several]
-    ended = all(one.get("state") == "ended" for one in several)
+    reasons = [str(outcome.get("why", "")) for outcome in outcomes]
+    ended = all(outcome.get("state") == "ended" for outcome in outcomes)
     # Workers that were ended because another was lost report "stop".
     why = next((reason for reason in reasons if reason in ("start", "cap", "cut", "silent", "guard")), "")
-    codes = [one["exit"] for one, reason in zip(several, reasons, strict=True) if one.get("exit") and reason == "exit"]
+    codes = [
+        outcome["exit"]
+        for outcome, reason in zip(outcomes, reasons, strict=True)
+        if outcome.get("exit") and reason == "exit"
+    ]
     return {
         **status, "state": "ended" if ended else "running", "exit": codes[0] if codes else None,
         "why": why or ("stop" if set(reasons) == {"stop"} else "worker"),
-        "error": next((one["error"] for one in several if one.get("error")), ""),
+        "error": next((outcome["error"] for outcome in outcomes if outcome.get("error")), ""),
     }  # fmt: skip
 
 
-def seen_from(outcome: Mapping[str, Any], problem: str = "") -> Seen:
+def seen_from(outcome: Json, problem: str = "") -> Seen:
     """Return the state of a trial with this outcome. ``problem`` is the reason why its end is not proved, or ""."""
     code = outcome.get("exit")
     return Seen("lost" if problem else "ended", exit=code if isinstance(code, int) else None,

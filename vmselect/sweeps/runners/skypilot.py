@@ -5,7 +5,6 @@ The runner rents a cluster for each trial, and terminates it after the trial.
 
 from __future__ import annotations
 
-import json
 import os
 import queue
 import re
@@ -17,12 +16,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vmselect._checks import check_count, check_name, check_path, list_items
+from vmselect._checks import check_count, list_items
 from vmselect._files import write_text
 from vmselect._optional import require
-from vmselect.errors import ArgumentError, CatalogError, EstimateError, PlanError, SweepError
+from vmselect.errors import ArgumentError, EstimateError, PlanError, SweepError
 from vmselect.records import Profile
-from vmselect.sweeps.plan import Plan, Trial, as_yaml
+from vmselect.sweeps.plan import Trial
 from vmselect.sweeps.runners.runner import (
     SUPERVISOR,
     Handle,
@@ -36,7 +35,7 @@ from vmselect.sweeps.runners.runner import (
 from vmselect.sweeps.runners.ssh import end_remote, fetch_all
 
 if TYPE_CHECKING:
-    from vmselect.catalog import Catalog
+    pass
 
 DOWN_SECONDS = 120.0
 """Seconds of a trial's time limit that are reserved for terminating its machines."""
@@ -47,16 +46,11 @@ CALL_SECONDS = 60.0
 MAX_UNANSWERED = 5
 """Number of failed calls of SkyPilot in a row after which a trial is treated as lost."""
 
+Sky = Any
+"""SkyPilot's module and its objects, which have no types here because it is an optional package."""
+
 PORTS = (29500, 29501)
 """Ports over which the workers communicate. On a rented machine no other program uses them."""
-
-COLUMNS = ("InstanceType", "AcceleratorName", "AcceleratorCount", "vCPUs", "MemoryGiB", "GpuInfo", "Price", "SpotPrice",
-           "Region", "AvailabilityZone")  # fmt: skip
-"""Columns of SkyPilot's ``vms.csv``, version 8."""
-
-DIRECTIONS = {"northeast": "ne", "northwest": "nw", "southeast": "se", "southwest": "sw"}
-MAX_ZONES = 6
-"""Largest number of zones in a region of AWS, which us-east-1 has."""
 
 
 class SkyPilotRunner(Runner):
@@ -161,7 +155,7 @@ class SkyPilotRunner(Runner):
         return f"{problem}; check with `sky status --refresh` and in the cloud's console that the cluster is terminated"
 
 
-def load_sky() -> Any:
+def load_sky() -> Sky:
     """Import and return SkyPilot, which takes seconds. Its telemetry is turned off, unless the user turned it on."""
     for name in ("SKYPILOT_DISABLE_USAGE_COLLECTION", "DO_NOT_TRACK"):
         os.environ.setdefault(name, "1")
@@ -172,9 +166,9 @@ class NoClusterError(SweepError):
     """SkyPilot has no cluster of this name."""
 
 
-def call(act: Callable[[], Any], *, seconds: float = CALL_SECONDS) -> Any:
+def call(act: Callable[[], Sky], *, seconds: float = CALL_SECONDS) -> Sky:
     """Call ``act``, which calls SkyPilot, with a time limit of ``seconds``. Its errors become :class:`SweepError`."""
-    answers: queue.SimpleQueue[tuple[Any, BaseException | None]] = queue.SimpleQueue()
+    answers: queue.SimpleQueue[tuple[Sky, BaseException | None]] = queue.SimpleQueue()
 
     def run() -> None:
         try:
@@ -194,12 +188,12 @@ def call(act: Callable[[], Any], *, seconds: float = CALL_SECONDS) -> Any:
     raise kind(f"SkyPilot failed: {(lines[0] if lines else type(wrong).__name__)[:200].rstrip('.')}.") from wrong
 
 
-def cluster_exists(sky: Any, name: str) -> bool:
+def cluster_exists(sky: Sky, name: str) -> bool:
     """Ask the cloud whether the cluster ``name`` exists."""
     return bool(call(lambda: sky.get(sky.status(cluster_names=[name], refresh=sky.StatusRefreshMode.FORCE))))
 
 
-def make_resources(sky: Any, trial: Trial, location: str = "") -> Any:
+def make_resources(sky: Sky, trial: Trial, location: str = "") -> Sky:
     """Return ``sky.Resources`` for a trial: its instance type, in the cloud and region ``location``."""
     try:
         return call(lambda: sky.Resources(**resources_of(trial, location)))
@@ -221,7 +215,7 @@ def resources_of(trial: Trial, location: str = "") -> dict[str, Any]:
     return {name: value for name, value in fields.items() if value not in (None, "")}
 
 
-def make_task(sky: Any, job: Job, remote: str, location: str = "") -> Any:
+def make_task(sky: Sky, job: Job, remote: str, location: str = "") -> Sky:
     """Return a ``sky.Task`` that runs the supervisor on each machine of a trial, in the folder ``remote`` there."""
     supervisor = shlex.join(["python3", f"{remote}/{SUPERVISOR.name}", "run", remote, job.token])
     command = f"mkdir -p {shlex.quote(remote)}/records && {supervisor}"
@@ -231,7 +225,7 @@ def make_task(sky: Any, job: Job, remote: str, location: str = "") -> Any:
     return task
 
 
-def skypilot_estimator(profiles: Iterable[Profile], *, epochs: int, **workload: Any) -> Callable[[Any], float]:
+def skypilot_estimator(profiles: Iterable[Profile], *, epochs: int, **workload: Any) -> Callable[[Sky], float]:
     """Return a function for ``sky.Task.set_time_estimator``, which estimates the seconds of the training.
 
     SkyPilot's optimizer then minimizes the total cost instead of the price per hour. The optimizer must run in this
@@ -259,7 +253,7 @@ def skypilot_estimator(profiles: Iterable[Profile], *, epochs: int, **workload: 
         raise EstimateError("None of the profiles contains an instance type. Probe again with instance_type=.")
     models = {name: fit_runtime(several, **workload) for name, several in groups.items()}
 
-    def seconds_on(resources: Any) -> float:
+    def seconds_on(resources: Sky) -> float:
         name = getattr(resources, "instance_type", None)
         if name not in models:
             raise EstimateError(
@@ -269,61 +263,3 @@ def skypilot_estimator(profiles: Iterable[Profile], *, epochs: int, **workload: 
         return float(models[name].at(count).seconds)
 
     return seconds_on
-
-
-def write_catalog(catalog: Catalog, path: str | os.PathLike[str], *, provider: str) -> Path:
-    """Write the prices of ``provider`` as a CSV file for SkyPilot's ``~/.sky/catalogs/v8/<provider>/vms.csv``.
-
-    SkyPilot needs the zones of AWS, which the catalog does not contain. All possible zones of a region are written;
-    SkyPilot ignores zones that the account does not have.
-    """
-    import pandas as pd
-
-    target, name = check_path("path", path), check_name("provider", provider)
-    offers = catalog.offers(provider=name, market=["on_demand", "spot"], retired=False)
-    if not len(offers):
-        raise CatalogError(
-            f"The catalog has no prices of {name}. Run `vmselect prices refresh`, or load another catalog."
-        )
-    rows: dict[tuple[str, str], dict[str, Any]] = {}
-    for offer in offers.to_dict("records"):
-        key = (str(offer["instance_type"]), str(offer["region"]))
-        row = rows.setdefault(key, {"InstanceType": key[0], "Region": key[1]})
-        row |= {"vCPUs": offer["vcpus"], "MemoryGiB": offer["memory_gib"]}
-        if offer["gpu_model"]:
-            row |= {"AcceleratorName": offer["gpu_model"], "AcceleratorCount": offer["gpu_count"]}
-            row["GpuInfo"] = json.dumps({"Gpus": [{"Name": str(offer["gpu_model"]), "Count": offer["gpu_count"]}]})
-        row["Price" if offer["market"] == "on_demand" else "SpotPrice"] = offer["usd_per_hour"]
-    zoned = [{**rows[key], "AvailabilityZone": zone} for key in sorted(rows) for zone in _zones(name, key[1])]
-    text = pd.DataFrame(zoned, columns=COLUMNS).to_csv(index=False, lineterminator="\n")
-    return write_text(target, text, error=CatalogError)
-
-
-def write_tasks(plan: Plan, folder: str | os.PathLike[str]) -> list[Path]:
-    """Write each trial as a YAML task of SkyPilot, to be launched with ``sky launch trial-001.yaml``."""
-    where, locations = check_path("folder", folder), plan.locations()
-    written = []
-    for trial in sorted(plan.trials, key=lambda one: one.id):
-        task = {
-            "name": f"vmselect-{trial.id}",
-            "workdir": ".",
-            "resources": resources_of(trial, locations.get(trial.offer, "")),
-            "num_nodes": trial.nodes,
-            "envs": {**trial.variables, "VMSELECT_FOLDER": "records"},
-            "run": f"timeout --kill-after=30 {round(plan.minutes * 60)} {trial.command}",
-        }
-        written.append(write_text(where / f"trial-{trial.id}.yaml", as_yaml(task), error=SweepError))
-    return written
-
-
-def _zones(provider: str, region: str) -> list[str]:
-    """Return all possible zone IDs of an AWS region, or an empty string for other providers.
-
-    >>> _zones("aws", "ap-southeast-2")[0], _zones("azure", "eastus")
-    ('apse2-az1', [''])
-    """
-    if provider != "aws":
-        return [""]
-    continent, *direction, number = region.split("-")
-    letters = "".join(DIRECTIONS.get(word, word[:1]) for word in direction)
-    return [f"{continent}{letters}{number}-az{zone}" for zone in range(1, MAX_ZONES + 1)]

@@ -86,12 +86,12 @@ class SlurmRunner(Runner):
             *(f"--{key}" if value is True else f"--{key}={value}" for key, value in machine.options.items() if value),
         ]  # fmt: skip
         answer = call(["sbatch", *options], text=f"#!/bin/sh\nexec {shlex.join(command)}\n")
-        found = re.match(r"\s*(\d+)", answer.strip().splitlines()[-1] if answer.strip() else "")
-        if not found:
+        number = re.match(r"\s*(\d+)", answer.strip().splitlines()[-1] if answer.strip() else "")
+        if not number:
             raise SweepError(
                 f"sbatch printed {answer[:100]!r}, which contains no job number. Check the jobs with squeue --me."
             )
-        return {"job": int(found[1])}
+        return {"job": int(number[1])}
 
     def watch(self, handle: Handle) -> Seen:
         """Return the state of a trial: "starting" while its job is queued, "running" while squeue lists the job."""

@@ -36,7 +36,7 @@ from vmselect.sweeps.runners.runner import (
     seen_from,
     why_unproved,
 )
-from vmselect.sweeps.runners.supervisor import worker_environments, worker_folder
+from vmselect.sweeps.runners.supervisor import Json, worker_environments, worker_folder
 from vmselect.units import format_bytes
 
 MAX_BUNDLE_BYTES = 512 << 20
@@ -313,13 +313,13 @@ def end_remote(
         return f"{SILENT}: {cannot}"
 
 
-def find_address(host: str, python: str, base: str) -> dict[str, Any]:
+def find_address(host: str, python: str, base: str) -> Json:
     """Return the address by which workers on other hosts reach ``host``, as ssh resolves it, with free ports."""
     try:
         address = read_json(call(host, shlex.join([python, f"{base}/{SUPERVISOR.name}", "address"])))
         config = run_program(["ssh", "-G", "--", host], label=f"ssh -G {host}", seconds=CALL_SECONDS)
-        found = re.search(r"^hostname (\S+)$", config, re.MULTILINE)  # resolves an alias
-        return {**address, "host": found[1] if found else host.rpartition("@")[2]}
+        resolved = re.search(r"^hostname (\S+)$", config, re.MULTILINE)  # resolves an alias
+        return {**address, "host": resolved[1] if resolved else host.rpartition("@")[2]}
     except (ValueError, TypeError) as cannot:
         raise SweepError(f"{host} did not report its address: {cannot}. Check that {python} runs there.") from cannot
 

@@ -53,7 +53,10 @@ THIS_BOOT = f"@{BOOT}"
 SCOPE = ("systemd-run", "--user", "--scope", "--quiet", "--collect", "--property=Delegate=yes")
 SCOPE_SECONDS = 5.0
 
-Address = dict[str, Any]
+Json = dict[str, Any]
+"""A JSON object: a request, a status or an outcome. Another version of this program may have written it."""
+
+Address = Json
 """Address of a worker: ``host``, two free ``ports`` there, and ``boot``, which is equal for workers that share a
 loopback interface."""
 
@@ -149,9 +152,9 @@ def free_ports(count: int) -> list[int]:
     """Find ``count`` unused ports of this machine."""
     with contextlib.ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for one in sockets:
-            one.bind(("", 0))
-        return [one.getsockname()[1] for one in sockets]
+        for listener in sockets:
+            listener.bind(("", 0))
+        return [listener.getsockname()[1] for listener in sockets]
 
 
 def worker_folder(folder: str | Path, rank: int) -> Path:
@@ -159,7 +162,7 @@ def worker_folder(folder: str | Path, rank: int) -> Path:
     return Path(folder, f"worker-{rank}") if rank else Path(folder)
 
 
-def _read_request(folder: str) -> dict[str, Any] | None:
+def _read_request(folder: str) -> Json | None:
     path = Path(folder, "request.json")
     if path.exists():
         return dict(json.loads(path.read_text(encoding="utf-8")))
@@ -168,7 +171,7 @@ def _read_request(folder: str) -> dict[str, Any] | None:
     return dict(json.loads(line)) if line.endswith(b"\n") else None
 
 
-def _meet(request: dict[str, Any], folder: Path) -> tuple[int, list[Address]]:
+def _meet(request: Json, folder: Path) -> tuple[int, list[Address]]:
     """Return the rank of this worker, and the addresses of all workers (empty if some are not known in time).
 
     SkyPilot sets them as environment variables. With Slurm, each worker writes its address to the shared disk.
@@ -203,7 +206,7 @@ def _join(host: str, port: int) -> str:
 class Supervisor:
     """The inner supervisor: starts the workers, watches them and the connection, and ends all workers."""
 
-    def __init__(self, request: dict[str, Any], folder: str, token: str, began: float, outer: int, cgroup: str) -> None:
+    def __init__(self, request: Json, folder: str, token: str, began: float, outer: int, cgroup: str) -> None:
         self.request, self.folder, self.token, self.began, self.outer = request, folder, token, began, outer
         self.cgroup = cgroup
         self.listening = bool(request.get("listen"))
@@ -262,7 +265,7 @@ class Supervisor:
     def _ask_stop(self, _number: int, _frame: object) -> None:
         self.stopped = True
 
-    def _start(self, worker: dict[str, Any]) -> None:
+    def _start(self, worker: Json) -> None:
         environment = {**os.environ, **worker["env"], TOKEN_VARIABLE: self.token, SUPERVISOR_VARIABLE: self.folder}
         cores = worker.get("cores")
 
@@ -373,7 +376,7 @@ class Output:
             self.error = f"the output could not be written: {full.strerror}"
 
 
-def end_trial(folder: str, identifiers: Sequence[str]) -> dict[str, Any]:
+def end_trial(folder: str, identifiers: Sequence[str]) -> Json:
     """End all processes on this host of the trial whose supervisor uses ``folder``.
 
     ``identifiers`` contains the token of the trial, and its output pipes if it has started. In the result, ``left`` are
@@ -394,7 +397,7 @@ def end_trial(folder: str, identifiers: Sequence[str]) -> dict[str, Any]:
     return {"left": left, "unproved": unproved}
 
 
-def explain_unproved(status: dict[str, Any], cgroup: str, *, started: bool) -> str:
+def explain_unproved(status: Json, cgroup: str, *, started: bool) -> str:
     """Return the reason why processes may be left although none was found, or "".
 
     ``status`` is the content of the status file of a supervisor that has exited. ``started`` is True if the trial had
@@ -427,8 +430,8 @@ def end_processes(identifiers: Sequence[str], cgroup: str = "") -> list[int]:
     kept = {os.getpid(), os.getppid()}
 
     def find(*, supervisors: bool) -> list[int]:
-        found = {*find_processes(identifiers, supervisors=supervisors), *cgroup_processes(cgroup)}
-        return sorted(found - kept)
+        pids = {*find_processes(identifiers, supervisors=supervisors), *cgroup_processes(cgroup)}
+        return sorted(pids - kept)
 
     for pid in set(find(supervisors=True)) - set(find(supervisors=False)):
         _signal(pid, signal.SIGTERM)
@@ -510,7 +513,7 @@ def enter_cgroup(cgroup: str) -> None:
     Path(cgroup, "cgroup.procs").write_text("0", encoding="ascii")
 
 
-def find_cgroup(status: dict[str, Any], token: str) -> str:
+def find_cgroup(status: Json, token: str) -> str:
     """Return the control group that ``status`` contains, or "" if it is not one of this trial on this machine."""
     cgroup, mount = status.get("cgroup"), _cgroup_mount()
     if mount is None or not isinstance(cgroup, str) or status.get("cgroups") != describe_machine()["cgroups"]:
@@ -522,11 +525,11 @@ def find_cgroup(status: dict[str, Any], token: str) -> str:
 
 def cgroup_processes(cgroup: str) -> list[int]:
     """Return the IDs of the processes in ``cgroup`` and in control groups below it."""
-    found: list[int] = []
+    pids: list[int] = []
     for path in _tree(cgroup):
         with contextlib.suppress(OSError, ValueError):
-            found += map(int, (path / "cgroup.procs").read_text(encoding="ascii").split())
-    return [pid for pid in found if pid > 0]
+            pids += map(int, (path / "cgroup.procs").read_text(encoding="ascii").split())
+    return [pid for pid in pids if pid > 0]
 
 
 def is_populated(cgroup: str) -> bool:
@@ -586,9 +589,9 @@ def describe_machine() -> dict[str, str]:
 
 def own_processes(folder: str, cgroup: str) -> list[int]:
     """Return the IDs of this supervisor's processes, without processes of other workers of the trial."""
-    known = descendants(os.getpid())
+    below = descendants(os.getpid())
     marked = find_processes([folder], supervisors=False, variable=SUPERVISOR_VARIABLE)
-    return [*known, *(pid for pid in {*marked, *cgroup_processes(cgroup)} if pid not in known)]
+    return [*below, *(pid for pid in {*marked, *cgroup_processes(cgroup)} if pid not in below)]
 
 
 def find_processes(identifiers: Iterable[str], *, supervisors: bool, variable: str = TOKEN_VARIABLE) -> list[int]:
@@ -597,10 +600,14 @@ def find_processes(identifiers: Iterable[str], *, supervisors: bool, variable: s
     An identifier is a token, which is the value of the environment variable ``variable`` of a process, or an output
     pipe such as ``pipe:[123]@BOOT``, to which a process writes.
     """
-    pipes = {one.removesuffix(THIS_BOOT) for one in identifiers if one.startswith("pipe:") and one.endswith(THIS_BOOT)}
-    names = {one.encode() for one in identifiers}
+    pipes = {
+        identifier.removesuffix(THIS_BOOT)
+        for identifier in identifiers
+        if identifier.startswith("pipe:") and identifier.endswith(THIS_BOOT)
+    }
+    names = {identifier.encode() for identifier in identifiers}
     entries = {variable.encode() + b"=" + name for name in names}
-    found = []
+    pids = []
     for pid in (int(path.name) for path in Path("/proc").glob("[0-9]*")):
         try:
             held = not entries.isdisjoint(Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"))
@@ -611,8 +618,8 @@ def find_processes(identifiers: Iterable[str], *, supervisors: bool, variable: s
         except OSError:
             continue
         if held:
-            found.append(pid)
-    return found
+            pids.append(pid)
+    return pids
 
 
 def descendants(root: int) -> list[int]:
@@ -625,13 +632,13 @@ def descendants(root: int) -> list[int]:
             continue
         if state != b"Z":
             children.setdefault(int(parent), []).append(pid)
-    found: list[int] = []
+    pids: list[int] = []
     waiting = [root]
     while waiting:
         below = children.get(waiting.pop(), [])
-        found += below
+        pids += below
         waiting += below
-    return found
+    return pids
 
 
 def reap(statuses: dict[int, int]) -> None:
@@ -656,7 +663,7 @@ def _target(link: str) -> str:
     return ""
 
 
-def _read_status(folder: str) -> dict[str, Any]:
+def _read_status(folder: str) -> Json:
     if not folder:  # an old journal does not name it
         return {}
     with contextlib.suppress(OSError, ValueError, RecursionError):
@@ -666,7 +673,7 @@ def _read_status(folder: str) -> dict[str, Any]:
     return {"state": "unreadable"} if Path(folder, "status.json").exists() else {}
 
 
-def _list(value: object) -> list[Any]:
+def _list(value: object) -> list[object]:
     return value if isinstance(value, list) else []
 
 
@@ -675,7 +682,7 @@ def _signal(pid: int, number: int) -> None:
         os.kill(pid, number)
 
 
-def _report(folder: str, outcome: dict[str, Any], *, send: bool = True) -> bool:
+def _report(folder: str, outcome: Json, *, send: bool = True) -> bool:
     # After the connection was cut, a full pipe would block the supervisor.
     reported = send and _send({"ended": outcome})
     with contextlib.suppress(OSError):
@@ -684,13 +691,13 @@ def _report(folder: str, outcome: dict[str, Any], *, send: bool = True) -> bool:
     return reported
 
 
-def _send(message: dict[str, Any]) -> bool:
+def _send(message: Json) -> bool:
     with contextlib.suppress(OSError):
         return os.write(1, json.dumps(message).encode() + b"\n") > 0
     return False
 
 
-def _write(path: Path, content: dict[str, Any]) -> None:
+def _write(path: Path, content: Json) -> None:
     """Write ``content`` as JSON to ``path`` atomically, because other processes wait for the file."""
     part = path.with_name(f"{path.name}.part")
     with part.open("w", encoding="utf-8") as file:
