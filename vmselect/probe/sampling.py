@@ -370,10 +370,11 @@ class Sampler:
         self._ending = False
         self._wake.clear()
         # The thread holds no reference to its sampler while it waits: an abandoned sampler ends.
-        self._thread = threading.Thread(
+        thread = threading.Thread(
             target=_run, args=(weakref.ref(self), self._wake), name="vmselect-sampler", daemon=True
         )
-        self._thread.start()
+        thread.start()
+        self._thread = thread  # not before: another thread that ends the program joins it
 
     def _end_thread(self) -> None:
         thread, self._thread = self._thread, None

@@ -19,12 +19,12 @@ import importlib.abc
 import importlib.util
 import json
 import os
+import select
 import shutil
 import signal
 import sys
 import tempfile
 import threading
-import time
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 if TYPE_CHECKING:
@@ -132,6 +132,8 @@ class _State:
     """ID of the probed process."""
     folder = ""
     """Folder with the named pipe, which exists as long as the probed process."""
+    reports: int | None = None
+    """File descriptor of the named pipe, from which the probed process reads."""
     ending: int | None = None
     """Thread that ends the program."""
     lock = threading.Lock()
@@ -153,8 +155,8 @@ def stop_at_saves(end: Callable[[Save], int]) -> None:
         pipe = os.path.join(folder, "saves")
         os.mkfifo(pipe)
         # Opened for writing too, so that reading waits for the next report instead of returning the end of the file.
-        reports = os.open(pipe, os.O_RDWR)
-        threading.Thread(target=_listen, args=(reports,), name="vmselect-saves", daemon=True).start()
+        _State.reports = os.open(pipe, os.O_RDWR)
+        threading.Thread(target=_listen, args=(_State.reports,), name="vmselect-saves", daemon=True).start()
     _replace_functions()
 
 
@@ -164,10 +166,27 @@ def _replace_functions() -> None:
     sys.addaudithook(_on_event)
 
 
-def forget_folder() -> None:
-    """Remove the folder for the programs that the script starts. Called when the script has ended."""
+def end_other_processes() -> None:
+    """End the processes that the script started and that still run: they could save now. Called after the script."""
     if _State.probe == os.getpid():
+        descendants = _find_descendants()
         shutil.rmtree(_State.folder, ignore_errors=True)
+        _terminate(descendants)
+
+
+def _find_descendants() -> list[int]:
+    """Return the IDs of all processes that this one has started; a process comes before those that it has started."""
+    with contextlib.suppress(Exception):
+        import psutil
+
+        return [process.pid for process in psutil.Process().children(recursive=True)]
+    return []
+
+
+def _terminate(processes: Iterable[int]) -> None:
+    for process in processes:
+        with contextlib.suppress(OSError):
+            os.kill(process, signal.SIGTERM)
 
 
 def _listen(reports: int) -> None:
@@ -189,7 +208,7 @@ def _replace(function: Any, shown: str) -> Any:
 
     @functools.wraps(function)
     def save(*arguments: Any, **options: Any) -> Any:
-        caller = sys._getframe(1)
+        caller = sys._getframe().f_back  # None in an exit function
         inside = getattr(_State.here, "allowed", False)
         # torch saves to memory in order to pickle a tensor. A caller in torch is not a save by the script, because the
         # functions of torch that save files are replaced, too.
@@ -237,20 +256,18 @@ def _on_event(event: str, arguments: tuple[Any, ...]) -> None:
         and not getattr(_State.here, "allowed", False)
         and os.path.isfile(path)
     ):
-        _stop(Save(f"open({path!r})", *_locate(sys._getframe(1), "")))
+        _stop(Save(f"open({path!r})", *_locate(sys._getframe().f_back, "")))
 
 
-def _package_of(frame: FrameType) -> str:
-    return str(frame.f_globals.get("__name__", "")).partition(".")[0]
+def _package_of(frame: FrameType | None) -> str:
+    return "" if frame is None else str(frame.f_globals.get("__name__", "")).partition(".")[0]
 
 
-def _locate(frame: FrameType, library: str) -> tuple[str, int]:
+def _locate(frame: FrameType | None, library: str) -> tuple[str, int]:
     """Return file and line of the innermost call outside of ``library``."""
-    caller: FrameType | None = frame
-    while caller is not None and _package_of(caller) in (library, "contextlib", "pathlib", "vmselect"):
-        caller = caller.f_back
-    caller = caller or frame
-    return caller.f_code.co_filename, caller.f_lineno
+    while frame is not None and _package_of(frame) in (library, "contextlib", "pathlib"):
+        frame = frame.f_back
+    return ("exit function", 0) if frame is None else (frame.f_code.co_filename, frame.f_lineno)
 
 
 # -- the end of the program --------------------------------------------------------------------------------------------
@@ -268,7 +285,7 @@ def _stop(save: Save) -> NoReturn:
         try:
             code = _State.end(save) if _State.end is not None else 2
         except BaseException:  # noqa: BLE001 - an error of the probe must not let the save happen
-            sys.excepthook(*sys.exc_info())  # type: ignore[arg-type]
+            sys.excepthook(*sys.exc_info())
         finally:
             _exit(code)
 
@@ -278,14 +295,11 @@ def _exit(code: int) -> NoReturn:
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError, AttributeError):
             stream.flush()
-    with contextlib.suppress(Exception):
-        import psutil
-
-        # Otherwise a shell in "save.py; mv new.pt best.pt" would continue, and worker processes would wait forever.
-        for process in psutil.Process().children(recursive=True):
-            with contextlib.suppress(psutil.Error):
-                process.send_signal(signal.SIGTERM)
-    forget_folder()
+    descendants = _find_descendants()
+    shutil.rmtree(_State.folder, ignore_errors=True)
+    # Another thread may wait for one of these processes, and must not run between its end and the end of this process.
+    sys.setswitchinterval(WAIT_SECONDS)
+    _terminate(descendants)  # a shell in "save.py; mv new.pt best.pt" ends before its child, and does not go on
     os._exit(code)
 
 
@@ -293,12 +307,14 @@ def _report(save: Save) -> NoReturn:
     """Report ``save`` to the probed process, which then ends this process. If it has ended already, end here."""
     pipe = os.path.join(_State.folder, "saves")
     with contextlib.suppress(OSError, AttributeError):
+        if _State.reports is not None:  # inherited by a forked process
+            os.close(_State.reports)
         handle = os.open(pipe, os.O_WRONLY | os.O_NONBLOCK)
         # A write of up to 4096 bytes is not mixed with that of another process.
         os.write(handle, json.dumps([save.function[:500], save.file[-1000:], save.line]).encode()[:4096])
-        until = time.monotonic() + WAIT_SECONDS
-        while os.path.exists(pipe) and time.monotonic() < until:
-            time.sleep(0.05)
+        waiting = select.poll()
+        waiting.register(handle, 0)  # returns when the probed process, the only reader, has ended
+        waiting.poll(WAIT_SECONDS * 1000)
     os._exit(2)
 
 

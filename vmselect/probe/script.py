@@ -24,7 +24,7 @@ from vmselect.probe.environment import mark_start
 from vmselect.probe.keras_callbacks import IterationProbe, KerasProbe
 from vmselect.probe.loop import LoopProbe
 from vmselect.probe.options import Options, choose_path
-from vmselect.probe.saves import Save, after_import, forget_folder, stop_at_saves
+from vmselect.probe.saves import Save, after_import, end_other_processes, stop_at_saves
 from vmselect.probe.torch_script import GRADIENT_MODULE, LOADER_MODULE, OPTIMIZER_MODULE, EnoughTrainings, TorchScript
 from vmselect.probe.trainers import HuggingFaceProbe, LightningProbe
 
@@ -138,7 +138,7 @@ def probe_script(
     with cleanup:
         if at_save is not None:
             stop_at_saves(end_at)
-            cleanup.callback(forget_folder)
+            cleanup.callback(end_other_processes)
         loop.AROUND.append(around_loop)
         cleanup.callback(loop.AROUND.remove, around_loop)
         try:
