@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import vmselect as vs
-from vmselect.report.comparison_page import render_comparisons
+from vmselect.report.page import render_comparisons
 
 By = pytest.importorskip(
     "selenium.webdriver.common.by", reason="the page was not opened in a browser: selenium is not installed"

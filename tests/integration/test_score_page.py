@@ -11,7 +11,7 @@ import pytest
 
 import vmselect as vs
 from tests.support.forecasts import make_forecast, make_pair
-from vmselect.report.score_charts import SHOWN_LEVELS
+from vmselect.report.comparison_charts import SHOWN_LEVELS
 from vmselect.scoring.score import Score
 
 By = pytest.importorskip(

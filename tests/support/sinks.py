@@ -22,8 +22,8 @@ from tests.support.profiles import make_epoch_profile, make_profile
 from vmselect.cli.output import print_csv, print_err, print_out, print_table
 from vmselect.records.usage import Usage
 from vmselect.report import render_page
-from vmselect.report.comparison_page import render_comparisons
-from vmselect.report.training_charts import epoch_curves_chart
+from vmselect.report.charts import epoch_curves_chart
+from vmselect.report.page import render_comparisons
 from vmselect.sweeps.runners.ssh import ssh_command
 
 FRAGMENTS = (

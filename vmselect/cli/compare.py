@@ -299,7 +299,7 @@ def _print(
 
 def _write_page(parts: Sequence[Comparison | Effects | Scores], path: Path | None) -> None:
     if path is not None:
-        from vmselect.report.comparison_page import write_comparisons
+        from vmselect.report.page import write_comparisons
 
         print_err([f"Page: {write_comparisons(parts, path).resolve().as_uri()}"])
 

@@ -13,7 +13,7 @@ from vmselect.ranking.measures import NO_LIMITS
 from vmselect.ranking.output import ranking_inputs
 from vmselect.ranking.probability import ErrorModel
 from vmselect.records.identity import distinct, identify
-from vmselect.report.training_charts import epoch_curve_points, step_points, usage_points
+from vmselect.report.charts import epoch_curve_points, step_points, usage_points
 from vmselect.units import count_epochs, count_of, format_seconds, format_usd
 
 if TYPE_CHECKING:

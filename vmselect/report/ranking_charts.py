@@ -16,7 +16,7 @@ import pandas as pd
 
 from vmselect.errors import RankingError
 from vmselect.ranking.measures import NO_LIMITS
-from vmselect.report.chart_style import (
+from vmselect.report.charts import (
     ACCENT,
     HEIGHT,
     PLAIN,
@@ -29,10 +29,11 @@ from vmselect.report.chart_style import (
     draw,
     labels,
     require_some,
+    steps_chart,
     styled,
     themed,
+    usage_chart,
 )
-from vmselect.report.training_charts import steps_chart, usage_chart
 from vmselect.units import SECONDS_PER_HOUR, count_epochs, hours
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 import vmselect as vs
 from vmselect.cli import app
 from vmselect.comparison.speedup import SAME_BATCH, SAME_SHARE
-from vmselect.report.chart_style import labels
+from vmselect.report.charts import labels
 from vmselect.report.page_data import page_data
 from vmselect.sweeps.run import SweepResult
 

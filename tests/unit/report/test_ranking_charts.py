@@ -14,7 +14,7 @@ from vmselect.errors import ArgumentError, RankingError
 from vmselect.estimation.runtime import TERMS
 from vmselect.records import InferenceRecord
 from vmselect.report import CHARTS, chart, save_chart
-from vmselect.report.chart_style import labels
+from vmselect.report.charts import labels
 from vmselect.report.page import read_asset
 from vmselect.report.ranking_charts import (
     SERVING_CHARTS,

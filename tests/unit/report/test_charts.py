@@ -16,8 +16,7 @@ from vmselect.records import EpochLogs, InferenceRecord, InputWait
 from vmselect.records.convergence import ConvergenceRecord, ConvergenceRun, Curve, StoppingRule
 from vmselect.records.usage import Limits, Usage
 from vmselect.report import save_chart, to_html
-from vmselect.report.page_data import MAX_SAMPLED, page_data
-from vmselect.report.training_charts import (
+from vmselect.report.charts import (
     MAX_BANDS,
     MAX_PAGE_SAMPLES,
     epoch_curve_points,
@@ -26,6 +25,7 @@ from vmselect.report.training_charts import (
     usage_chart,
     usage_points,
 )
+from vmselect.report.page_data import MAX_SAMPLED, page_data
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "support"))
 
