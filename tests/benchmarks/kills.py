@@ -95,13 +95,13 @@ def run(folder: Path, *, into_folder: bool, often: bool, share: float | None, ty
 
 def tidy_after_an_hour(folder: Path) -> None:
     """Let an hour pass over what lies there, and somebody else write: half files of the killed writer go then."""
-    from vmselect import _files
+    from vmselect import _io
 
-    long_ago = time.time() - 2 * _files.ABANDONED_AFTER_SECONDS
+    long_ago = time.time() - 2 * _io.ABANDONED_AFTER_SECONDS
     for path in folder.glob(".vmselect-*.part"):
         os.utime(path, (long_ago, long_ago))
-    _files._cleaned.discard(folder)
-    _files.write_text(folder / "other.txt", "another writer")
+    _io._cleaned.discard(folder)
+    _io.write_text(folder / "other.txt", "another writer")
     (folder / "other.txt").unlink()
 
 

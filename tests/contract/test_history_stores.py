@@ -18,7 +18,7 @@ import pytest
 
 import vmselect as vs
 from tests.support.profiles import make_profile
-from vmselect import _stores
+from vmselect import _io
 from vmselect.records import history as compacted
 from vmselect.records.files import RecordFile
 from vmselect.sweeps import resume, run
@@ -117,13 +117,13 @@ def test_records_are_the_same_before_and_after_compaction(place: str) -> None:
     assert vs.history(place).compact().added == 2
     again = vs.history(place).compact()
     assert (again.records, again.added, again.parts) == (6, 0, 0)
-    assert len(compacted.find_parts(_stores.open_folder(_stores.check_place("folder", place)))) == 1
+    assert len(compacted.find_parts(_io.open_folder(_io.check_place("folder", place)))) == 1
 
 
 def test_a_replaced_or_removed_file_counts_and_not_its_row(place: str) -> None:
     save(place, 2)
     vs.history(place).compact()
-    folder = _stores.open_folder(_stores.check_place("folder", place))
+    folder = _io.open_folder(_io.check_place("folder", place))
     first, second = (entry.name for entry in compacted.list_records(folder))
     other = make_profile("other", 0.3)
     other.save(f"{place}/{first}")
@@ -139,7 +139,7 @@ def test_a_compaction_killed_at_any_point_loses_nothing(place: str, seed: int, m
     vs.history(place).compact()
     saved |= save(place, 2, first=3)
     rng = random.Random(seed)
-    target = _stores.LocalFolder if "://" not in place else _stores.Folder
+    target = _io.LocalFolder if "://" not in place else _io.Folder
     left = rng.randrange(8)
 
     def kill_at(name: str) -> None:
@@ -192,10 +192,10 @@ def test_compactions_at_the_same_time_lose_nothing(place: str) -> None:
 def test_delayed_listings_lose_nothing(place: str, seed: int, monkeypatch) -> None:
     saved = save(place, 4)
     rng = random.Random(seed)
-    target = _stores.LocalFolder if "://" not in place else _stores.Folder
+    target = _io.LocalFolder if "://" not in place else _io.Folder
     entries = target.entries
 
-    def delayed(self: Any, below: str = "") -> list[_stores.Entry]:
+    def delayed(self: Any, below: str = "") -> list[_io.Entry]:
         return [one for one in entries(self, below) if rng.random() < 0.6]
 
     for _ in range(3):
@@ -209,7 +209,7 @@ def test_delayed_listings_lose_nothing(place: str, seed: int, monkeypatch) -> No
 def test_a_damaged_part_is_not_used(place: str) -> None:
     saved = save(place, 2)
     vs.history(place).compact()
-    folder = _stores.open_folder(_stores.check_place("folder", place))
+    folder = _io.open_folder(_io.check_place("folder", place))
     for table in compacted.TABLES:
         (part,) = compacted.find_parts(folder, table)
         data = folder.read(part.path, limit=10**6)
@@ -253,7 +253,7 @@ def test_records_over_sftp(sftp: tuple[str, Path]) -> None:
     url, folder = sftp
     saved = save(url, 1)
     profile = make_profile("drafted", 0.1)
-    draft = RecordFile(_stores.check_place("path", url))
+    draft = RecordFile(_io.check_place("path", url))
     draft.write(profile)
     draft.finish(profile)
     saved.add(profile.id)
@@ -269,7 +269,7 @@ def test_records_over_sftp(sftp: tuple[str, Path]) -> None:
     saved.discard(vs.Profile.load(folder / name).id)
     other.save(f"{url}/{name}")
     assert ids(url) == queried(url) == sorted({*saved, other.id})
-    assert not _stores.Folder(_stores.check_place("path", url)).create(name, b"")
+    assert not _io.Folder(_io.check_place("path", url)).create(name, b"")
     assert vs.Profile.load(folder / name) == other
 
 

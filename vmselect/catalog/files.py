@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from vmselect import _files
+from vmselect import _io
 from vmselect._checks import check_path, show
 from vmselect.catalog.gpus import name_gpu
 from vmselect.catalog.offer import COLUMNS, NUMBERS, OWN_PRICE, SCHEMA_VERSION, build_frame, describe_column
@@ -53,7 +53,7 @@ def read(
     not contain the provider.
     """
     path = check_path("path", path)
-    data = _files.read_bytes(path, noun="price file", limit=MAX_BYTES, error=CatalogError)
+    data = _io.read_bytes(path, noun="price file", limit=MAX_BYTES, error=CatalogError)
     modified = dt.date.fromtimestamp(path.stat().st_mtime)
     return parse(data, path, date=modified, provider=provider, skip_bad_rows=skip_bad_rows)
 
@@ -100,7 +100,7 @@ def parse(
 def check_replaceable(path: str | Path) -> Path:
     """Return ``path``. Raise an error if it is an existing file other than a price file, which must not be replaced."""
     target = check_path("path", path)
-    if _files.has_file(target) and target.stat().st_size:
+    if _io.has_file(target) and target.stat().st_size:
         try:
             read(target, skip_bad_rows=True)
         except CatalogError:
@@ -123,7 +123,7 @@ def write(frame: pd.DataFrame, path: str | Path) -> Path:
         content = f'{{"schema": {SCHEMA_VERSION}, "offers": [\n{lines}\n]}}\n'
     else:
         content = texts.to_csv(index=False, lineterminator="\n")
-    return _files.write_text(path, content, error=CatalogError)
+    return _io.write_text(path, content, error=CatalogError)
 
 
 def _as_cells(values: pd.Series) -> object:

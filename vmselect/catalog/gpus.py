@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple
 
 import pandas as pd
 
-from vmselect._files import pricing_folder
+from vmselect._io import pricing_folder
 
 Precision = Literal["half", "single", "strict"]
 """``half`` is float16, bfloat16 or mixed precision. ``single`` is float32 as frameworks run it by default, with TF32

@@ -23,7 +23,7 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 
-from vmselect import _files
+from vmselect import _io
 from vmselect._checks import (
     check_callable,
     check_choice,
@@ -35,7 +35,7 @@ from vmselect._checks import (
     several,
     show,
 )
-from vmselect._files import cache_folder as cache_folder
+from vmselect._io import cache_folder as cache_folder
 from vmselect.catalog import files
 from vmselect.catalog.offer import KEY, STALE_AFTER_DAYS, age_days, concat_frames, inherit_facts, merge_frames
 from vmselect.catalog.snapshots import newest_prices, provider_terms, snapshot_at, unpriced
@@ -54,7 +54,7 @@ _REMEDY = "Run `vmselect prices refresh`."
 def part_path(provider: str, region: str) -> Path:
     """Return the path of the file with the refreshed prices of ``provider`` in ``region``."""
     full_name = f"{provider}_{region}"
-    name = _files.safe_name(full_name)
+    name = _io.safe_name(full_name)
     if name != full_name:  # two regions may have the same safe name
         name += "-" + hashlib.sha256(full_name.encode()).hexdigest()[:12]
     return cache_folder() / "prices" / f"{name}.csv"
@@ -373,7 +373,7 @@ def write_snapshot(folder: str | os.PathLike[str] = "pricing") -> Path:
     accelerator. CPU cores, memory and GPUs of types in the newest snapshot do not change. The manifest is updated.
     """
     place = check_path("folder", folder)
-    if not _files.has_file(place / "manifest.json"):
+    if not _io.has_file(place / "manifest.json"):
         raise CatalogError(f"{place} has no manifest.json. Give the folder pricing/ in the source code of vmselect.")
     shipped, newest = newest_prices(), snapshot_at().date
     parts, _ = read_parts()
@@ -419,7 +419,7 @@ def _with_shipped_facts(above: pd.DataFrame, shipped: pd.DataFrame) -> pd.DataFr
 def _drop_priced(path: Path, rows: pd.DataFrame) -> None:
     lines = pd.read_csv(path, dtype=str, keep_default_na=False)
     left = lines[~lines["instance_type"].isin(rows["instance_type"].astype(str))]
-    _files.write_text(path, left.to_csv(index=False, lineterminator="\n"), error=CatalogError)
+    _io.write_text(path, left.to_csv(index=False, lineterminator="\n"), error=CatalogError)
 
 
 def _update_manifest(place: Path, date: str) -> None:
@@ -435,4 +435,4 @@ def _update_manifest(place: Path, date: str) -> None:
         entry["sha256"] = hashlib.sha256(content).hexdigest()
         if entry["file"].endswith(".csv"):
             entry["rows"] = len(list(csv.reader(content.decode().splitlines()))) - 1
-    _files.write_text(path, json.dumps(manifest, indent=2) + "\n", error=CatalogError)
+    _io.write_text(path, json.dumps(manifest, indent=2) + "\n", error=CatalogError)

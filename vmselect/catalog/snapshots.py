@@ -11,7 +11,7 @@ import pandas as pd
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from vmselect._checks import check_name, maybe
-from vmselect._files import pricing_folder
+from vmselect._io import pricing_folder
 from vmselect.catalog import files
 from vmselect.catalog.gpus import fold_gpu
 from vmselect.catalog.offer import FACTS, NUMBERS, SCHEMA_VERSION, check_day

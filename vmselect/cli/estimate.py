@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from vmselect import _defaults
+from vmselect._io import Place, check_place
 from vmselect._models import Number, Numbers, Output
-from vmselect._stores import Place, check_place
 from vmselect.cli.options import (
     BootOption,
     ConfidenceOption,

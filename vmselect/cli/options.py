@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from vmselect import _defaults
-from vmselect._files import has_file
-from vmselect._stores import check_place
+from vmselect._io import check_place, has_file
 from vmselect.cli.output import print_err, working
 from vmselect.errors import ArgumentError, CatalogError
 from vmselect.units import count_of

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from vmselect._checks import check_count, check_name, maybe, several
-from vmselect._files import has_file
+from vmselect._io import has_file
 from vmselect.cli.options import note_unknown_type
 from vmselect.cli.output import flag, is_quiet, print_err
 from vmselect.errors import ArgumentError
 from vmselect.units import format_seconds
 
 if TYPE_CHECKING:
-    from vmselect._stores import Place
+    from vmselect._io import Place
     from vmselect.probe.saves import Save
     from vmselect.probe.script import ScriptRun
     from vmselect.records import Profile

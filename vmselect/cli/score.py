@@ -112,7 +112,7 @@ def add(
 
       vmselect score add forecasts/g5.xlarge-64-forecast-20261101T101500.json --hours 3.2 --usd 4.1
     """
-    from vmselect._stores import check_place
+    from vmselect._io import check_place
     from vmselect.records import Forecast
     from vmselect.records.files import load_record
 

@@ -167,7 +167,7 @@ def read_options(pairs: list[str]) -> dict[str, Any]:
     >>> read_options(["port=22", "password=0123"])
     {'port': 22, 'password': '0123'}
     """
-    from vmselect._stores import is_secret_name
+    from vmselect._io import is_secret_name
 
     flags = {"true": True, "false": False}
     options: dict[str, Any] = {}

@@ -31,7 +31,7 @@ from vmselect._checks import (
     maybe,
     show,
 )
-from vmselect._files import read_text
+from vmselect._io import read_text
 from vmselect.comparison.groups import Comparison, Result, plain_value
 from vmselect.comparison.runs import ALIASES, METRICS, Terms, find_metric, guess_better
 from vmselect.errors import ArgumentError, ComparisonError

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from vmselect import __version__, _files
+from vmselect import __version__, _io
 from vmselect._checks import check_dataclass, check_path, list_items, maybe, show
 from vmselect.energy.grids import DEFAULT, Emissions
 from vmselect.energy.power import measured_power
@@ -127,16 +127,16 @@ def save_emissions(
     new = [_write_row(profile, chosen) for profile in listed]
     file = check_path("path", path)
     # codecarbon of another version has other columns: an existing file keeps its header.
-    header, rows = _read_rows(file) if _files.has_file(file) else (list(COLUMNS), [])
+    header, rows = _read_rows(file) if _io.has_file(file) else (list(COLUMNS), [])
     text = io.StringIO(newline="")
     writer = csv.DictWriter(text, header, extrasaction="ignore", restval="", lineterminator="\n")
     writer.writeheader()
     writer.writerows([*rows, *new])
-    return _files.write_text(file, text.getvalue(), error=ArgumentError)
+    return _io.write_text(file, text.getvalue(), error=ArgumentError)
 
 
 def _read_rows(path: str | os.PathLike[str]) -> tuple[list[str], list[dict[str, str]]]:
-    text = _files.read_text(path, noun=NOUN, limit=MAX_FILE_BYTES, error=ArgumentError)
+    text = _io.read_text(path, noun=NOUN, limit=MAX_FILE_BYTES, error=ArgumentError)
     try:
         reader = csv.DictReader(io.StringIO(text, newline=""))
         header, rows = list(reader.fieldnames or ()), list(reader)

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
-from vmselect import _files
+from vmselect import _io
 from vmselect._checks import check_choice, check_name, check_number, list_items, maybe, show
 from vmselect.errors import ArgumentError, CatalogError
 from vmselect.units import SECONDS_PER_HOUR
@@ -217,7 +217,7 @@ def regions() -> Mapping[tuple[str, str], CloudRegion]:
 
 
 def _read_table(file: str) -> list[dict[str, str]]:
-    path = _files.pricing_folder() / file
+    path = _io.pricing_folder() / file
     try:
         return list(csv.DictReader(io.StringIO(path.read_text(encoding="utf-8"))))
     except (OSError, ValueError, csv.Error) as broken:
@@ -238,7 +238,7 @@ def _check_country(name: str, value: Any) -> str:
 def _check_hourly(name: str, value: Any) -> tuple[float, ...]:
     """The grid intensity of every hour, from numbers or from a CSV file."""
     if isinstance(value, str | os.PathLike):
-        text = _files.read_text(
+        text = _io.read_text(
             value, noun="file of hourly grid intensities", limit=MAX_FILE_BYTES, error=ArgumentError
         )
         rows = csv.DictReader(io.StringIO(text, newline=""))

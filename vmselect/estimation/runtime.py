@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from vmselect._checks import check_count
 from vmselect._hooks import hook
-from vmselect._stores import Place
+from vmselect._io import Place
 from vmselect.diagnosis.disturbance import UNDISTURBED, Disturbance
 from vmselect.errors import EstimateError
 from vmselect.estimation.statistics import Level

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from typing import Any, Literal
 
 from vmselect._checks import check_choice, check_count, check_flag, check_name, check_number, maybe
-from vmselect._stores import Folder, Place, Url, check_place
+from vmselect._io import Folder, Place, Url, check_place
 from vmselect.convergence import ConvergenceRun, ConvergenceStudy, Curve, StoppingRule
 from vmselect.errors import ArgumentError, ProbeError, ProfileError
 from vmselect.probe import environment, keras_fit

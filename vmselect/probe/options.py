@@ -16,7 +16,7 @@ from typing import Any
 
 from vmselect._checks import check_count, check_mapping, check_name, maybe, show
 from vmselect._checks import check_factors as check_factors
-from vmselect._stores import Place, check_place
+from vmselect._io import Place, check_place
 from vmselect.errors import ArgumentError
 from vmselect.probe.sampling import Alarm, check_sample
 

@@ -19,7 +19,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypedDict
 
 from vmselect._checks import check_count, check_flag, check_seconds, maybe
-from vmselect._stores import Place
+from vmselect._io import Place
 from vmselect.errors import ProbeError
 from vmselect.probe import environment
 from vmselect.probe.exit_hooks import EndWatch, classify

@@ -26,8 +26,7 @@ from typing import Any
 import psutil
 
 from vmselect._checks import check_count, check_flag, check_name, check_number, maybe
-from vmselect._files import pricing_folder
-from vmselect._stores import S3_PROTOCOLS, Address, open_files, read_address, translating
+from vmselect._io import S3_PROTOCOLS, Address, open_files, pricing_folder, read_address, translating
 from vmselect.errors import ArgumentError, CatalogError, TransferError
 from vmselect.probe.load_generator import run_together
 from vmselect.probe.options import CommonOptions, Factors, check_target, choose_path

@@ -17,7 +17,7 @@ import pandas as pd
 from vmselect import _defaults
 from vmselect._checks import check_choice, check_count, check_flag, check_name, maybe
 from vmselect._hooks import hook
-from vmselect._stores import Place
+from vmselect._io import Place
 from vmselect.catalog import describe_age
 from vmselect.errors import RankingError
 from vmselect.findings import Finding

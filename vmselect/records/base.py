@@ -18,7 +18,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstra
 
 from vmselect import __version__
 from vmselect._checks import check_name
-from vmselect._stores import Place
+from vmselect._io import Place
 from vmselect.errors import ArgumentError
 from vmselect.findings import Finding
 

@@ -16,19 +16,23 @@ from pathlib import Path
 from typing import Any
 
 from vmselect._checks import several
-from vmselect._files import (
+from vmselect._io import (
+    Folder,
+    Place,
+    Url,
     cache_folder,
+    check_place,
     check_writable,
     has_file,
     has_folder,
     is_folder,
+    open_folder,
     read_bytes,
     safe_name,
     write_bytes,
     write_new,
     write_text,
 )
-from vmselect._stores import Folder, Place, Url, check_place, open_folder
 from vmselect.errors import ProfileError
 from vmselect.findings import table_html
 from vmselect.records.base import Record, new_id

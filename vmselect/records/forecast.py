@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import Field, StringConstraints, model_validator
 
 from vmselect._checks import check_number, check_seconds, list_items, maybe
-from vmselect._files import is_folder
-from vmselect._stores import Place, Url, check_place
+from vmselect._io import Place, Url, check_place, is_folder
 from vmselect.errors import ArgumentError
 from vmselect.findings import Finding
 from vmselect.intervals import Interval

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from vmselect import _files
+from vmselect import _io
 from vmselect._checks import check_choice, check_path
 from vmselect._optional import require
 from vmselect.errors import ArgumentError, RankingError
@@ -134,10 +134,10 @@ def check_target(path: str | os.PathLike[str]) -> Path:
     Any other existing file raises ArgumentError, because it was probably named by mistake and would be lost.
     """
     target = check_path("path", path)
-    if _files.has_folder(target):
+    if _io.has_folder(target):
         raise ArgumentError(f"{target} is a folder. Give the path of a file, such as {target / 'report.html'}.")
-    if _files.has_file(target):
-        old = _files.read_bytes(target, noun="page or chart", limit=MAX_FILE_BYTES, error=ArgumentError)
+    if _io.has_file(target):
+        old = _io.read_bytes(target, noun="page or chart", limit=MAX_FILE_BYTES, error=ArgumentError)
         if old and not old[:16].lower().startswith(FILE_STARTS) and VEGA_SCHEMA not in old:
             raise ArgumentError(f"{target} exists and is not a page or chart of vmselect. Choose another path.")
     return target
@@ -159,7 +159,7 @@ def save_chart(chart: Any, path: str | os.PathLike[str], *, scale: float = 2.0) 
     drawn: Any = io.BytesIO() if suffix == ".png" else io.StringIO()
     chart.save(drawn, format=suffix[1:], **options.get(suffix, {}))
     content = drawn.getvalue()
-    return _files.write_bytes(target, content if suffix == ".png" else content.encode(), error=ArgumentError)
+    return _io.write_bytes(target, content if suffix == ".png" else content.encode(), error=ArgumentError)
 
 
 def labels(candidates: Candidates, which: Iterable[int]) -> dict[int, str]:

@@ -21,7 +21,7 @@ from string import Template
 from typing import TYPE_CHECKING, Any
 
 import vmselect
-from vmselect import _files
+from vmselect import _io
 from vmselect._checks import list_items, show
 from vmselect.comparison.effects import Effects
 from vmselect.comparison.groups import Comparison
@@ -49,7 +49,7 @@ _ESCAPES = {ord(c): f"\\u{ord(c):04x}" for c in "<>&\u2028\u2029"}
 
 def write_page(ranking: Ranking, path: str | os.PathLike[str]) -> Path:
     """Write the report page of ``ranking`` to ``path`` and return the path."""
-    return _files.write_text(check_target(path), render_page(ranking), error=ArgumentError)
+    return _io.write_text(check_target(path), render_page(ranking), error=ArgumentError)
 
 
 def render_page(ranking: Ranking) -> str:
@@ -104,7 +104,7 @@ Part = Comparison | Effects | Scores | Score
 
 def write_comparisons(parts: Sequence[Part], path: str | os.PathLike[str]) -> Path:
     """Write a page of comparisons, effects and scores, in the order of ``parts``, to ``path`` and return the path."""
-    return _files.write_text(check_target(path), render_comparisons(parts), error=ArgumentError)
+    return _io.write_text(check_target(path), render_comparisons(parts), error=ArgumentError)
 
 
 def write_score(score: Score, path: str | os.PathLike[str]) -> Path:

@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vmselect._checks import show
-from vmselect._files import write_text
-from vmselect._stores import Url
+from vmselect._io import Url, write_text
 from vmselect.errors import EstimateError, ProfileError, SweepError, VmselectError
 from vmselect.records import Profile, Record
 from vmselect.records.base import Fact

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from vmselect._checks import check_host, is_number
-from vmselect._files import has_file, read_bytes
+from vmselect._io import has_file, read_bytes
 from vmselect.errors import ArgumentError, SweepError
 from vmselect.sweeps.plan import Plan, Trial
 from vmselect.units import cost_usd

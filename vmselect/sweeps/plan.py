@@ -39,7 +39,7 @@ from vmselect._checks import (
     several,
     show,
 )
-from vmselect._files import has_file, read_text, write_text
+from vmselect._io import has_file, read_text, write_text
 from vmselect.errors import ArgumentError, CatalogError, PlanError
 from vmselect.units import cost_usd, count_of
 

@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING
 
 from vmselect import __version__
 from vmselect._checks import check_count, check_flag, check_name, check_number, check_path, list_items, maybe, show
-from vmselect._files import cache_folder, has_file, writing
-from vmselect._stores import Url, check_place
+from vmselect._io import Url, cache_folder, check_place, has_file, writing
 from vmselect.errors import ArgumentError, SweepError
 from vmselect.findings import Finding
 from vmselect.records import Profile, Record, load_records

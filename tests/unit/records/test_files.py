@@ -11,8 +11,8 @@ import pytest
 
 import vmselect as vs
 from tests.support.profiles import make_profile
-from vmselect import _files, _stores
-from vmselect._stores import Url, check_place
+from vmselect import _io
+from vmselect._io import Url, check_place
 from vmselect.errors import ArgumentError, ProfileError
 from vmselect.records import Profile
 from vmselect.records.files import RecordFile, unsent_folder
@@ -130,8 +130,8 @@ def test_missing_files_and_empty_folders_are_named(tmp_path: Path) -> None:
 def test_an_unwritable_path_is_found_before_it_is_needed(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(ProfileError, match="file"):
-        _files.check_writable(tmp_path / "file" / "profile.json")
-    _files.check_writable(tmp_path / "new" / "profile.json")
+        _io.check_writable(tmp_path / "file" / "profile.json")
+    _io.check_writable(tmp_path / "new" / "profile.json")
     assert not (tmp_path / "new").exists()
 
 
@@ -191,7 +191,7 @@ def test_a_file_at_a_url_is_replaced_only_by_its_kind(url: Url) -> None:
     assert vs.Profile.load(saved) == profile
     other.save(url / "one.json")
     assert vs.load_records(url) == [other]
-    _stores.Folder(url).write("two.json", b"{}")
+    _io.Folder(url).write("two.json", b"{}")
     with pytest.raises(ProfileError):
         profile.save(url / "two.json")
     with pytest.raises(ProfileError):
@@ -226,7 +226,7 @@ def test_a_record_that_cannot_be_uploaded_stays_on_this_machine(url: Url, monkey
         raise ProfileError("no network")
 
     with monkeypatch.context() as patch:
-        patch.setattr(_stores.Folder, "create", refuse)
+        patch.setattr(_io.Folder, "create", refuse)
         with pytest.raises(ProfileError, match=r"unsent"):
             RecordFile(url).finish(profile)
     assert vs.load_records(unsent_folder()) == [profile]
@@ -251,7 +251,7 @@ def test_a_name_is_claimed_in_the_way_of_each_store(url: Url, monkeypatch: pytes
     monkeypatch.setitem(registry._registry, "abfs", Azure)
     place = check_place("path", f"abfs://{url.name}/team")
     assert isinstance(place, Url)
-    folder = _stores.Folder(place)
+    folder = _io.Folder(place)
     assert [folder.create("one.json", data) for data in (b"1", b"2")] == [True, False]
     assert folder.read("one.json", limit=10) == b"1"
     profile = make_profile("a", 0.1)

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 import vmselect as vs
 from tests.support.profiles import make_profile
-from vmselect._stores import LocalFolder
+from vmselect._io import LocalFolder
 from vmselect.cli import app
 from vmselect.errors import ArgumentError
 from vmselect.records import history

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 import vmselect as vs
 from tests.support.profiles import make_profile
-from vmselect import _stores
+from vmselect import _io
 from vmselect.cli import app
 from vmselect.errors import ArgumentError, ProfileError, SweepError
 from vmselect.sweeps import clean, read_state, resume, run
@@ -42,14 +42,14 @@ def url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 def refuse_records(patch: pytest.MonkeyPatch) -> None:
     """A store that can be written to at first, and does not accept any record."""
-    create = _stores.Folder.create
+    create = _io.Folder.create
 
-    def refuse(self: _stores.Folder, name: str, data: bytes) -> bool:
+    def refuse(self: _io.Folder, name: str, data: bytes) -> bool:
         if name.endswith(".json"):
             raise ProfileError("Cannot write: no network.")
         return create(self, name, data)
 
-    patch.setattr(_stores.Folder, "create", refuse)
+    patch.setattr(_io.Folder, "create", refuse)
 
 
 def ids(records: Any) -> list[str]:
@@ -110,7 +110,7 @@ def test_a_url_that_cannot_be_written_starts_nothing(url: str, tmp_path: Path, m
     def refuse(*_: object) -> bool:
         raise ProfileError("Cannot write: no permission.")
 
-    monkeypatch.setattr(_stores.Folder, "create", refuse)
+    monkeypatch.setattr(_io.Folder, "create", refuse)
     with pytest.raises(ProfileError):
         vs.sweep(PLAN, url, yes=True)
     assert not [*tmp_path.iterdir()]

@@ -15,7 +15,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from vmselect._files import write_text
+from vmselect._io import write_text
 from vmselect.errors import SweepError
 from vmselect.sweeps.plan import Trial
 from vmselect.sweeps.runners.local import limit_threads

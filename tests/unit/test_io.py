@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import vmselect as vs
-from vmselect import _files
+from vmselect import _io
 from vmselect.errors import ProfileError, VmselectError
 from vmselect.report import write_page
 
@@ -79,9 +79,9 @@ def test_pipes_and_devices_are_not_read(tmp_path: Path) -> None:
     pipe = tmp_path / "pipe.json"
     os.mkfifo(pipe)
     for read in (
-        lambda: _files.check_writable(pipe),
-        lambda: _files.read_bytes(pipe, noun="profile", limit=100),
-        lambda: _files.read_bytes("/dev/zero", noun="profile", limit=100),
+        lambda: _io.check_writable(pipe),
+        lambda: _io.read_bytes(pipe, noun="profile", limit=100),
+        lambda: _io.read_bytes("/dev/zero", noun="profile", limit=100),
         lambda: vs.Profile.load(pipe),
         lambda: vs.ConvergenceStudy.load(pipe),
     ):
@@ -119,7 +119,7 @@ def test_an_impossible_path_is_an_error_and_leaves_no_file(tmp_path: Path) -> No
     (tmp_path / "file").write_text("in the way")
     for path in (tmp_path / "file" / "a.json", "/proc/nothing/here.json", "a\0b.json", "x" * 300 + ".json"):
         with pytest.raises(ProfileError):
-            _files.write_text(path, "text")
+            _io.write_text(path, "text")
     assert names(tmp_path) == ["file"]
 
 
@@ -128,14 +128,14 @@ def test_new_files_replace_none_without_links(tmp_path: Path, monkeypatch: pytes
         raise PermissionError(1, "no links here")
 
     monkeypatch.setattr(os, "link", refuse)
-    paths = [_files.write_new(tmp_path, "name", f"text {n}") for n in range(3)]
+    paths = [_io.write_new(tmp_path, "name", f"text {n}") for n in range(3)]
     assert [path.read_text() for path in paths] == ["text 0", "text 1", "text 2"]
     assert all(re.fullmatch(r"name-[0-9a-f]{8}\.json", name) for name in names(tmp_path))
 
 
 def test_concurrent_writers_leave_one_complete_file(tmp_path: Path) -> None:
     path, texts = tmp_path / "report.html", [str(n) * 200_000 for n in range(4)]
-    threads = [threading.Thread(target=_files.write_text, args=(path, text)) for text in texts * 3]
+    threads = [threading.Thread(target=_io.write_text, args=(path, text)) for text in texts * 3]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -148,12 +148,12 @@ def test_temporary_files_of_killed_writers_are_removed(tmp_path: Path) -> None:
     old, young, foreign = (
         tmp_path / f".vmselect-{'0' * 16}.part", tmp_path / f".vmselect-{'1' * 16}.part", tmp_path / ".other.part",
     )  # fmt: skip
-    long_ago = time.time() - 2 * _files.ABANDONED_AFTER_SECONDS
+    long_ago = time.time() - 2 * _io.ABANDONED_AFTER_SECONDS
     for path in (old, young, foreign):
         path.write_text("half")
     os.utime(old, (long_ago, long_ago))
     os.utime(foreign, (long_ago, long_ago))
-    _files.write_text(tmp_path / "a.json", "whole")
+    _io.write_text(tmp_path / "a.json", "whole")
     assert names(tmp_path) == sorted([foreign.name, young.name, "a.json"])
 
 
@@ -195,7 +195,7 @@ def test_the_package_has_one_writer() -> None:
     package = Path(vs.__file__).parent
     writers = ("write_text(", "write_bytes(", "os.replace(", '"wb"', 'open("w', 'open("x', '"xb"')
     exceptions = {
-        "_files.py",
+        "_io.py",
         "probe/transfer.py",  # writes to remote storage through fsspec
         "sweeps/runners/supervisor.py",  # runs on machines without vmselect
     }
@@ -203,7 +203,7 @@ def test_the_package_has_one_writer() -> None:
         if file.relative_to(package).as_posix() in exceptions:
             continue
         lines = file.read_text(encoding="utf-8").splitlines()
-        code = "\n".join(line for line in lines if not line.lstrip().startswith(">>>")).replace("_files.write_", "")
-        if "from vmselect._files import" in code:
+        code = "\n".join(line for line in lines if not line.lstrip().startswith(">>>")).replace("_io.write_", "")
+        if "from vmselect._io import" in code:
             code = code.replace("write_text(", "").replace("write_bytes(", "")
         assert not [word for word in writers if word in code], file

@@ -1,16 +1,20 @@
-"""Reading and writing of files in folders that a URL such as ``s3://bucket/folder`` names, through fsspec.
+"""Reading and writing of files: paths on this machine, and URLs such as ``s3://bucket/folder`` through fsspec.
 
-Readers only see complete files: object stores create each object atomically; in other stores, a file is written under a
-temporary name and renamed. New files have unique names. Where the store supports this, creating a file fails if
-its name exists.
+A file is read with a size limit. It is written under a temporary name, synchronized to disk and renamed, so that
+readers see either the old or the new content; object stores create each object atomically. Temporary files of killed
+processes are removed at the next write to the same folder. New files have unique names: where the system supports it,
+creating a file fails if its name exists. No message contains a secret of a URL or of its options.
 """
 
 from __future__ import annotations
 
 import errno
+import itertools
 import os
 import re
 import secrets as random_bytes
+import stat
+import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -20,10 +24,246 @@ from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 from urllib.parse import unquote, urlsplit
 
-from vmselect import _files
 from vmselect._checks import check_mapping, check_name, check_path
 from vmselect._optional import require
-from vmselect.errors import ArgumentError, MissingPackageError, ProfileError, VmselectError
+from vmselect.errors import ArgumentError, CatalogError, MissingPackageError, ProfileError, VmselectError
+
+ABANDONED_AFTER_SECONDS = 3600.0
+"""A temporary file that is older than this is treated as left by a killed process and removed."""
+
+AnyPath = str | os.PathLike[str]
+
+_TEMPORARY = re.compile(r"\.vmselect-[0-9a-f]{16}\.part")
+_cleaned: set[Path] = set()
+_CHUNK_BYTES = 2**20
+
+
+# -- reading -----------------------------------------------------------------------------------------------------------
+
+
+def read_bytes(path: AnyPath, *, noun: str, limit: int, error: type[VmselectError] = ProfileError) -> bytes:
+    """Return the content of the regular file ``path``, of at most ``limit`` bytes.
+
+    Failures raise ``error``, with a message that calls the file a ``noun``, such as "record".
+    """
+    try:
+        handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+        try:
+            about = os.fstat(handle)
+            if not stat.S_ISREG(about.st_mode):
+                raise OSError(0, "the path is not a regular file")
+            # A buffer of the size: one of the limit takes longer to allocate than a record takes to read.
+            data = os.read(handle, min(about.st_size, limit) + 1)
+            while len(data) != about.st_size and len(data) <= limit and (more := os.read(handle, _CHUNK_BYTES)):
+                data += more
+        finally:
+            os.close(handle)
+    except FileNotFoundError:
+        raise error(f"{path}: there is no such file or folder. Check the path.") from None
+    except (OSError, ValueError, TypeError) as cannot:
+        raise error(f"{path}: the {noun} cannot be read: {_reason(cannot)}. Check the path.") from None
+    if len(data) > limit:
+        raise error(f"{path} is larger than {limit // 2**20} MiB, so it is not a {noun}. Check the path.")
+    return data
+
+
+def read_text(path: AnyPath, *, noun: str, limit: int, error: type[VmselectError] = ProfileError) -> str:
+    """Return the content of the UTF-8 file ``path`` as text; see :func:`read_bytes` for the arguments."""
+    try:
+        return read_bytes(path, noun=noun, limit=limit, error=error).decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise error(f"{path} is not UTF-8 text, so it is not a {noun}. Check the path.") from None
+
+
+# -- writing -----------------------------------------------------------------------------------------------------------
+
+
+def write_text(path: AnyPath, text: str, *, error: type[VmselectError] = ProfileError) -> Path:
+    """Write ``text`` to ``path``. An existing file is replaced and keeps its permissions."""
+    return write_bytes(path, text.encode("utf-8"), error=error)
+
+
+def write_bytes(path: AnyPath, data: bytes, *, error: type[VmselectError] = ProfileError) -> Path:
+    """Write ``data`` to ``path``, or to the target of the symbolic link ``path``.
+
+    An existing file is replaced and keeps its permissions.
+    """
+    with writing(path, error=error):
+        target = Path(os.path.realpath(path))
+        with _temporary_file(target.parent, data, _mode_of(target)) as temporary:
+            temporary.replace(target)
+        _sync_folder(target.parent)
+    return Path(path)
+
+
+def write_new(folder: Path, stem: str, text: str) -> Path:
+    """Write ``text`` to a new file ``stem``.json in ``folder``, or ``stem``-2.json and so on if that name exists."""
+    with writing(folder):
+        with _temporary_file(folder, text.encode("utf-8"), None) as temporary:
+            target = _claim_name(temporary, stem, otherwise=f"{stem}-{random_bytes.token_hex(4)}")
+        _sync_folder(folder)
+    return target
+
+
+def _claim_name(file: Path, stem: str, *, otherwise: str) -> Path:
+    """Give ``file`` the name ``stem``.json in its folder, or ``stem``-2.json and so on if that exists.
+
+    The name is a hard link, which fails if the name exists, so that concurrent writers get different names; the caller
+    removes the old name. On a file system without links, the file is renamed to the unique stem ``otherwise``.
+    """
+    for number in itertools.count(1):
+        target = file.with_name(f"{stem}{f'-{number}' if number > 1 else ''}.json")
+        try:
+            os.link(file, target)
+        except FileExistsError:
+            continue
+        except OSError:
+            break
+        return target
+    return file.replace(file.with_name(f"{otherwise}.json"))
+
+
+@contextmanager
+def writing(path: AnyPath, *, error: type[VmselectError] = ProfileError) -> Iterator[None]:
+    """Context manager for writing ``path``: it raises ``error`` instead of errors of the operating system."""
+    try:
+        yield
+    except (OSError, ValueError, TypeError) as cannot:
+        raise error(f"{path} cannot be written: {_reason(cannot)}. Choose a writable path.") from cannot
+
+
+def check_writable(path: AnyPath) -> None:
+    """Raise a :class:`ProfileError` now if ``path`` (a file or a folder) could not be written later."""
+    with writing(path):
+        target = Path(path)
+        folder = target if is_folder(target) else Path(os.path.realpath(target)).parent
+        _mode_of(target)
+        while not folder.exists() and folder != folder.parent:  # a check creates no folders
+            folder = folder.parent
+        with _temporary_file(folder, b"", None):
+            pass
+
+
+def _mode_of(target: Path) -> int | None:
+    """Return the permission bits of the file ``target``; None if it does not exist or is a folder."""
+    try:
+        mode = target.stat().st_mode
+    except FileNotFoundError:
+        return None
+    if stat.S_ISDIR(mode):
+        return None
+    if not stat.S_ISREG(mode):
+        raise OSError(0, "the path is not a regular file")
+    return stat.S_IMODE(mode)
+
+
+def is_folder(path: Path) -> bool:
+    """Return whether ``path`` is a folder, or does not exist and would become a folder (name without ``.json``)."""
+    return has_folder(path) or (path.suffix.lower() != ".json" and not _mode(path))
+
+
+def has_file(path: Path) -> bool:
+    """Return whether ``path`` is a regular file; False if access is denied."""
+    return stat.S_ISREG(_mode(path))
+
+
+def has_folder(path: Path) -> bool:
+    """Return whether ``path`` is a folder; False if access is denied."""
+    return stat.S_ISDIR(_mode(path))
+
+
+def safe_name(text: str) -> str:
+    """Return ``text`` as part of a file name: at most 100 characters, with special characters replaced by ``_``."""
+    return re.sub(r"[^A-Za-z0-9._+-]+", "_", text).lstrip("._-")[:100].rstrip("._") or "unnamed"
+
+
+def pricing_folder() -> Path:
+    """Return the folder of the prices that ship with vmselect, in the installed package or in a source checkout."""
+    package = Path(__file__).resolve().parent
+    for folder in (package / "_pricing", package.parent / "pricing"):
+        if (folder / "manifest.json").is_file():
+            return folder
+    raise CatalogError("The prices that ship with vmselect are missing. Install vmselect again.")
+
+
+def cache_folder() -> Path:
+    """Return the folder in the environment variable ``VMSELECT_CACHE_DIR``, or else the platform's cache folder."""
+    own = os.environ.get("VMSELECT_CACHE_DIR")
+    try:
+        return Path(own).expanduser() if own else _platform_folder() / "vmselect"
+    except RuntimeError:  # no such user, or one without a home
+        place = f"VMSELECT_CACHE_DIR is {own!r}, but that user's home" if own else "The user's home"
+        raise CatalogError(f"{place} folder is unknown. Set VMSELECT_CACHE_DIR to an absolute path.") from None
+
+
+def _platform_folder() -> Path:
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Caches"
+    if sys.platform == "win32":
+        return Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+
+
+def _mode(path: Path) -> int:
+    """Return ``st_mode`` of the file or folder ``path``; 0 if it does not exist or access is denied."""
+    try:
+        return path.stat().st_mode
+    except (OSError, ValueError):
+        return 0
+
+
+@contextmanager
+def _temporary_file(folder: Path, data: bytes, mode: int | None) -> Iterator[Path]:
+    """Create a temporary file with ``data`` and the permissions ``mode``; remove it at the end unless renamed."""
+    folder.mkdir(parents=True, exist_ok=True)
+    _remove_abandoned(folder)
+    path = folder / f".vmselect-{random_bytes.token_hex(8)}.part"
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
+    handle = os.open(path, flags, 0o666)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            if mode is not None and hasattr(os, "fchmod"):
+                os.fchmod(file.fileno(), mode)
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        yield path
+    finally:
+        path.unlink(missing_ok=True)
+
+
+def _remove_abandoned(folder: Path) -> None:
+    """Remove old temporary files of killed processes from ``folder``. Later calls for the same folder do nothing."""
+    if folder in _cleaned:
+        return
+    _cleaned.add(folder)
+    oldest = time.time() - ABANDONED_AFTER_SECONDS
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if _TEMPORARY.fullmatch(entry.name):
+                try:
+                    if entry.stat(follow_symlinks=False).st_mtime < oldest:
+                        Path(entry.path).unlink()
+                except OSError:
+                    continue  # just renamed, or another user's
+
+
+def _sync_folder(folder: Path) -> None:
+    """Synchronize the file names in ``folder`` to disk, if the operating system supports this."""
+    with suppress(OSError):
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+def _reason(cannot: Exception) -> str:
+    lines = str(getattr(cannot, "strerror", None) or cannot).splitlines()
+    return lines[0][:200] if lines else type(cannot).__name__
+
+
+# -- addresses of stores ----------------------------------------------------------------------------------------------
 
 CLOUD_OF_PROTOCOL = {
     "s3": "aws", "s3a": "aws", "az": "azure", "abfs": "azure", "abfss": "azure", "adl": "azure", "gs": "gcp",
@@ -107,7 +347,7 @@ def read_address(url: str, options: Mapping[str, Any] | None = None) -> Address:
     """Check ``url`` and the ``options`` for fsspec, and return them as an address."""
     try:
         text = check_name("url", url, longest=MAX_URL_LENGTH)
-        given = check_mapping("options", options) if options is not None else {}
+        settings = check_mapping("options", options) if options is not None else {}
     except ArgumentError:  # its message shows the value, which may contain a secret
         raise ArgumentError(
             f"url must be a text of 1 to {MAX_URL_LENGTH} characters, such as protocol://host/folder, and options must "
@@ -119,7 +359,7 @@ def read_address(url: str, options: Mapping[str, Any] | None = None) -> Address:
         )
     # A path may contain any character. Only a URL with a protocol is parsed.
     if "://" not in text:
-        return Address(text, text, "file", given, _as_shown(_find_secrets(given)))
+        return Address(text, text, "file", settings, _as_shown(_find_secrets(settings)))
     try:
         parts = urlsplit(text)
         _ = parts.port
@@ -130,7 +370,7 @@ def read_address(url: str, options: Mapping[str, Any] | None = None) -> Address:
     shown = f"{parts.scheme}://{user + '@' if user else ''}{host}{parts.path}"
     values = (pair.partition("=")[2] for pair in parts.query.split("&"))
     hidden = {*password, *map(unquote, password), parts.query, *values}
-    return Address(text, shown, parts.scheme, given, _as_shown(_find_secrets(given) | hidden))
+    return Address(text, shown, parts.scheme, settings, _as_shown(_find_secrets(settings) | hidden))
 
 
 def is_secret_name(name: str) -> bool:
@@ -140,7 +380,7 @@ def is_secret_name(name: str) -> bool:
 
 def _find_secrets(options: Mapping[str, Any]) -> set[str]:
     """Return the values of ``options`` and of environment variables that are treated as secret."""
-    found = {value for name, value in os.environ.items() if is_secret_name(name)}
+    secrets = {value for name, value in os.environ.items() if is_secret_name(name)}
     waiting: list[tuple[str, Any]] = list(options.items())
     while waiting:
         name, value = waiting.pop()
@@ -149,8 +389,8 @@ def _find_secrets(options: Mapping[str, Any]) -> set[str]:
         elif "url" in name or name in _PUBLIC_NAMES:
             continue
         elif isinstance(value, str) or is_secret_name(name):  # a number can be a password too
-            found.add(str(value))
-    return found
+            secrets.add(str(value))
+    return secrets
 
 
 def _as_shown(secrets: Iterable[str]) -> tuple[str, ...]:
@@ -301,7 +541,7 @@ class Folder:
 
     def entries(self, below: str = "") -> list[Entry]:
         """Return the files in the folder or in its subfolder ``below``, in any order; none if it does not exist."""
-        found = []
+        files = []
         with translating(self.address, "list", error=ProfileError):
             self._files.invalidate_cache()
             try:
@@ -314,8 +554,8 @@ class Folder:
                 name = str(info["name"]).rstrip("/").rpartition("/")[2]
                 if info.get("type") == "file" and name:
                     version = "" if self.address.is_sftp and _is_recent(info) else _version(info)
-                    found.append(Entry(name, int(info.get("size") or 0), version))
-        return found
+                    files.append(Entry(name, int(info.get("size") or 0), version))
+        return files
 
     def subfolders(self, below: str) -> list[str]:
         """Return the names of the folders in the subfolder ``below``."""
@@ -351,23 +591,23 @@ class Folder:
         """
         for start in range(0, len(entries), _BATCH):
             batch = entries[start : start + _BATCH]
-            small = [self._path(one.name) for one in batch if one.size <= limit]
+            small = [self._path(entry.name) for entry in batch if entry.size <= limit]
             with translating(self.address, "read from", error=ProfileError):
                 got = self._files.cat(small, on_error="return") if small else {}
             contents = dict(zip(small, [got] if isinstance(got, bytes) else [got.get(p) for p in small], strict=True))
-            for one in batch:
+            for entry in batch:
                 try:
-                    _check_size(one.name, one.size, limit)
-                    with translating(self.address, f"read {one.name[:100]!r} from", error=ProfileError):
-                        content = contents[self._path(one.name)]
+                    _check_size(entry.name, entry.size, limit)
+                    with translating(self.address, f"read {entry.name[:100]!r} from", error=ProfileError):
+                        content = contents[self._path(entry.name)]
                         if isinstance(content, Exception):
                             raise content
                         if content is None:
                             raise FileNotFoundError(errno.ENOENT, "the file does not exist any more")
-                    _check_size(one.name, len(content), limit)
-                    yield one, content
+                    _check_size(entry.name, len(content), limit)
+                    yield entry, content
                 except ProfileError as unreadable:
-                    yield one, unreadable
+                    yield entry, unreadable
 
     def create(self, name: str, data: bytes) -> bool:
         """Write the new file ``name``, or return False if it exists.
@@ -461,15 +701,15 @@ class LocalFolder:
 
     def entries(self, below: str = "") -> list[Entry]:
         """Return the files in the folder or in its subfolder ``below``, in any order; none if it does not exist."""
-        found = []
+        files = []
         try:
             with os.scandir(self.path / below) as listed:
-                for one in listed:
+                for item in listed:
                     try:
-                        if one.is_file():
-                            about = one.stat()
+                        if item.is_file():
+                            about = item.stat()
                             size = about.st_size
-                            found.append(Entry(one.name, size, f"{size}-{about.st_mtime_ns}"))
+                            files.append(Entry(item.name, size, f"{size}-{about.st_mtime_ns}"))
                     except FileNotFoundError:  # removed since it was listed
                         continue
         except (FileNotFoundError, NotADirectoryError):
@@ -477,37 +717,37 @@ class LocalFolder:
         except OSError as cannot:
             reason = cannot.strerror or type(cannot).__name__
             raise ProfileError(f"{self.path} cannot be read: {reason}. Check the permissions.") from None
-        return found
+        return files
 
     def subfolders(self, below: str) -> list[str]:
         """Return the names of the folders in the subfolder ``below``."""
         try:
-            return sorted(one.name for one in (self.path / below).iterdir() if one.is_dir())
+            return sorted(path.name for path in (self.path / below).iterdir() if path.is_dir())
         except OSError:
             return []
 
     def read(self, name: str, *, limit: int) -> bytes:
         """Return the content of the file ``name``. Raise ProfileError if it has more than ``limit`` bytes."""
-        return _files.read_bytes(self.path / name, noun="record", limit=limit)
+        return read_bytes(self.path / name, noun="record", limit=limit)
 
     def read_all(self, entries: Sequence[Entry], *, limit: int) -> Iterator[tuple[Entry, bytes | ProfileError]]:
         """Yield each of ``entries`` with its content, or with an error if unreadable or larger than ``limit`` bytes."""
-        for one in entries:
+        for entry in entries:
             try:
-                yield one, self.read(one.name, limit=limit)
+                yield entry, self.read(entry.name, limit=limit)
             except ProfileError as unreadable:
-                yield one, unreadable
+                yield entry, unreadable
 
     def create(self, name: str, data: bytes) -> bool:
         """Write the new file ``name``, or return False if it exists."""
-        if _files.has_file(self.path / name):
+        if has_file(self.path / name):
             return False
-        _files.write_bytes(self.path / name, data)
+        write_bytes(self.path / name, data)
         return True
 
     def remove(self, name: str) -> None:
         """Remove the file ``name`` if it exists."""
-        with _files.writing(self.path / name):
+        with writing(self.path / name):
             (self.path / name).unlink(missing_ok=True)
 
 
