@@ -10,12 +10,12 @@ from vmselect._checks import check_number, maybe
 from vmselect.catalog import Catalog
 from vmselect.comparison.runs import Terms
 from vmselect.diagnosis.disturbance import REMEDY
-from vmselect.errors import ArgumentError, CatalogError, ComparisonError
+from vmselect.errors import ArgumentError, ComparisonError
 from vmselect.estimation import RuntimeModel, fit_runtime
 from vmselect.findings import Finding
 from vmselect.intervals import Interval
 from vmselect.records import Profile
-from vmselect.records.identity import CONDITIONS, count_nodes, read_records, training_key
+from vmselect.records.identity import CONDITIONS, read_records, training_key
 from vmselect.records.step_times import typical_step_seconds
 from vmselect.units import cost_usd, format_usd, list_some, printable
 
@@ -45,8 +45,8 @@ class Change:
     exceeds: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        what, ratio = ("step time", self.step_ratio) if self.step_ratio is not None else ("time", self.time_ratio)
-        text = f"{self.title}: {what} {format_change(ratio)}"
+        noun, ratio = ("step time", self.step_ratio) if self.step_ratio is not None else ("time", self.time_ratio)
+        text = f"{self.title}: {noun} {format_change(ratio)}"
         if self.usd is not None:
             text += f", {_format_money(self.usd)}"
         return printable(text)
@@ -93,13 +93,13 @@ class Changes:
     def to_markdown(self) -> str:
         """The changes as a Markdown table, such as for a comment on a pull request. Names are escaped."""
         lines = ["| training | step time | total time | cost | limit |", "|---|---|---|---|---|"]
-        for one in self.changes:
+        for change in self.changes:
             cells = (
-                escape_markdown(one.title),
-                format_change(one.step_ratio) if one.step_ratio is not None else "unknown",
-                format_change(one.time_ratio),
-                escape_markdown(_format_money(one.usd)) if one.usd is not None else "no price",
-                "exceeded" if one.exceeds else "",
+                escape_markdown(change.title),
+                format_change(change.step_ratio) if change.step_ratio is not None else "unknown",
+                format_change(change.time_ratio),
+                escape_markdown(_format_money(change.usd)) if change.usd is not None else "no price",
+                "exceeded" if change.exceeds else "",
             )
             lines.append(f"| {' | '.join(cells)} |")
         notes = [f"- {escape_markdown(str(finding))}" for finding in self.findings]
@@ -224,12 +224,14 @@ def _compare(
     first, second = (model.at(count).interval for model, count in zip(models, epochs, strict=True))
     time_ratio = _divide(second, first)
     steps = [_step(model, profiles) for model, profiles in zip(models, (old, new), strict=True)]
-    known = [step for step in steps if step is not None]
-    price = _find_price(new[0], terms)
+    both = [step for step in steps if step is not None]
+    # The old and the new training are charged at today's price, so that only the code makes a difference.
+    price = terms.usd_per_hour(new[0])
     usd = None
     if price is not None:
         costs = [side.map(lambda seconds: cost_usd(seconds, price)) for side in (first, second)]
         usd = costs[1].minus(costs[0])
+    # The whole interval must be above zero, so that noise alone does not fail a pull request.
     exceeds = []
     if limits["time"] is not None and time_ratio.low > 1 and ratio_percents(time_ratio)[0] > limits["time"]:
         exceeds.append("time")
@@ -243,8 +245,8 @@ def _compare(
         epochs=epochs,
         seconds=(first, second),
         time_ratio=time_ratio,
-        step_seconds=(known[0].value, known[1].value) if len(known) == 2 else None,
-        step_ratio=_divide(known[1], known[0]) if len(known) == 2 else None,
+        step_seconds=(both[0].value, both[1].value) if len(both) == 2 else None,
+        step_ratio=_divide(both[1], both[0]) if len(both) == 2 else None,
         usd_per_hour=price,
         usd=usd,
         exceeds=tuple(exceeds),
@@ -270,20 +272,9 @@ def _step(model: RuntimeModel, profiles: Sequence[Profile]) -> Interval[float] |
     return Interval(seconds, seconds * max(0.0, 1 - low), seconds * (1 + high))
 
 
-def _find_price(profile: Profile, terms: Terms) -> float | None:
-    """USD per hour of all machines of the training; None if the catalog has no price."""
-    if profile.instance_type is None or terms.catalog is None:
-        return None
-    try:
-        price = terms.catalog.price(profile.instance_type, region=terms.region or profile.region, market=terms.market)
-    except CatalogError:
-        return None
-    return price * count_nodes(profile)
-
-
 def _find_differences(old: Profile, new: Profile) -> list[Finding]:
     """A finding that lists the conditions in which the two trainings differ."""
-    pairs = [(one.name, one.read(old), one.read(new)) for one in CONDITIONS]
+    pairs = [(condition.name, condition.read(old), condition.read(new)) for condition in CONDITIONS]
     changed = [f"{name} ({a} to {b})" for name, a, b in pairs if a is not None and b is not None and a != b]
     if not changed:
         return []

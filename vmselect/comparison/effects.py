@@ -22,12 +22,13 @@ from vmselect._checks import check_choice, check_number
 from vmselect._defaults import MARKET
 from vmselect._hooks import hook
 from vmselect.catalog import Catalog
-from vmselect.comparison.groups import Result
-from vmselect.comparison.runs import Metric, Runs, Terms, collect_runs, sort_key
+from vmselect.comparison.groups import Result, Row
+from vmselect.comparison.runs import Levels, Metric, Runs, Terms, collect_runs, sort_key
 from vmselect.comparison.significance import format_p, holm, summarize
 from vmselect.errors import ArgumentError, ComparisonError
 from vmselect.findings import Finding
 from vmselect.intervals import Interval
+from vmselect.records.identity import Value
 from vmselect.units import list_all
 
 Floats = NDArray[np.float64]
@@ -56,7 +57,7 @@ class TermTest:
 class FactorialFit:
     """A fitted linear model of main effects and two-factor interactions."""
 
-    levels: tuple[tuple[Any, ...], ...]
+    levels: tuple[Levels, ...]
     terms: tuple[Term, ...]
     unestimable: tuple[Term, ...]
     coefficients: Floats
@@ -78,9 +79,9 @@ class FactorialFit:
         """
         return self._combine(term, self._weights(term, which))
 
-    def difference(self, factor: int, one: int, other: int) -> Interval[float]:
-        """The effect of level ``one`` minus the effect of level ``other`` of a factor, with its interval."""
-        weights = self._weights((factor,), (one,)) - self._weights((factor,), (other,))
+    def difference(self, factor: int, level: int, other: int) -> Interval[float]:
+        """The effect of a ``level`` minus the effect of the level ``other`` of a factor, with its interval."""
+        weights = self._weights((factor,), (level,)) - self._weights((factor,), (other,))
         return self._combine((factor,), weights)
 
     def _weights(self, term: Term, which: Sequence[int]) -> Floats:
@@ -109,7 +110,7 @@ def fit_factorial(
     values: Sequence[float],
     *,
     names: Sequence[str],
-    levels: Sequence[Sequence[Any]],
+    levels: Sequence[Sequence[Value]],
     confidence: float = 0.95,
 ) -> FactorialFit:
     """Fit a linear model of all main effects, and of all two-factor interactions for which enough cells were measured.
@@ -120,7 +121,7 @@ def fit_factorial(
 
     outcome = np.asarray(values, dtype=float)
     positions = np.array(rows, dtype=int)
-    coded = [_contrast(len(found))[positions[:, factor]] for factor, found in enumerate(levels)]
+    coded = [_contrast(len(values))[positions[:, factor]] for factor, values in enumerate(levels)]
     columns: dict[Term, Floats] = {(factor,): part for factor, part in enumerate(coded)}
     if not _has_full_rank(_design(columns)):
         raise ComparisonError(
@@ -155,7 +156,7 @@ def fit_factorial(
         return TermTest(explained / total if total else 0.0, degrees, statistic, p_value)
 
     return FactorialFit(
-        levels=tuple(tuple(found) for found in levels),
+        levels=tuple(map(tuple, levels)),
         terms=tuple(columns),
         unestimable=tuple(unestimable),
         coefficients=coefficients,
@@ -205,7 +206,7 @@ def _least_squares(design: Floats, outcome: Floats) -> tuple[Floats, float]:
 
 
 def effects(
-    records: Any,
+    records: object,
     *,
     factors: str | Sequence[str],
     metric: str | None = None,
@@ -235,29 +236,31 @@ def effects(
     check_choice("scale", scale, SCALES)
     confidence = check_number("confidence", confidence, least=0.5, most=0.999)
     terms = Terms(epochs, catalog, market, region)
-    found = collect_runs(records, names=factors, metric=metric, terms=terms, model=model, what="factors")
-    if scale == "log" and min(run.value for run in found.runs) <= 0:
-        raise ArgumentError(f"scale='log' requires that each {found.metric.noun} is above 0. Use scale='linear'.")
+    runs = collect_runs(records, names=factors, metric=metric, terms=terms, model=model, argument="factors")
+    if scale == "log" and min(run.value for run in runs.runs) <= 0:
+        raise ArgumentError(f"scale='log' requires that each {runs.metric.noun} is above 0. Use scale='linear'.")
     levels = [
-        sorted({run.levels[i] for run in found.runs}, key=lambda v: sort_key([v])) for i in range(len(found.names))
+        sorted({run.levels[factor] for run in runs.runs}, key=lambda level: sort_key([level]))
+        for factor in range(len(runs.names))
     ]
-    varied = [i for i, some in enumerate(levels) if len(some) > 1]
-    fixed = [found.names[i] for i in range(len(levels)) if i not in varied]
+    varied = [factor for factor, values in enumerate(levels) if len(values) > 1]
+    fixed = [runs.names[factor] for factor in range(len(levels)) if factor not in varied]
     if not varied:
-        lost = map(str, found.missing)
+        lost = map(str, runs.missing)
         raise ComparisonError(
-            " ".join([f"All runs have the same {', '.join(found.names)}. Measure runs with other levels.", *lost])
+            " ".join([f"All runs have the same {', '.join(runs.names)}. Measure runs with other levels.", *lost])
         )
-    names = [found.names[i] for i in varied]
-    kept = [levels[i] for i in varied]
-    rows = [tuple(kept[j].index(run.levels[i]) for j, i in enumerate(varied)) for run in found.runs]
-    values = [math.log(run.value) if scale == "log" else run.value for run in found.runs]
-    fit = fit_factorial(rows, values, names=names, levels=kept, confidence=confidence)
-    findings = [*found.remarks, *found.missing]
+    names = [runs.names[factor] for factor in varied]
+    kept = [levels[factor] for factor in varied]
+    rows = [tuple(kept[j].index(run.levels[i]) for j, i in enumerate(varied)) for run in runs.runs]
+    outcomes = [math.log(run.value) if scale == "log" else run.value for run in runs.runs]
+    fit = fit_factorial(rows, outcomes, names=names, levels=kept, confidence=confidence)
+    # Settings that differ besides the factors are left out: most of them are factors here.
+    findings = [*runs.remarks, *runs.missing]
     if fixed:
         message = f"All runs have the same {', '.join(fixed)}, so the effect of this factor is unknown."
         findings.append(Finding("not-varied", message, "Measure other levels to estimate the effect.", "info"))
-    study = Effects(found, fit, tuple(names), tuple(rows), scale, tuple(findings))
+    study = Effects(runs, fit, tuple(names), tuple(rows), scale, tuple(findings))
     return replace(study, findings=(*findings, *_find_warnings(study)))
 
 
@@ -292,15 +295,16 @@ class Effects(Result):
     @cached_property
     def cells(self) -> pd.DataFrame:
         """A row per combination of levels: number of runs, mean, standard deviation and the interval of the mean."""
-        found: dict[tuple[int, ...], list[float]] = {}
+        measured: dict[tuple[int, ...], list[float]] = {}
         for position, run in zip(self.positions, self.runs.runs, strict=True):
-            found.setdefault(position, []).append(run.value)
-        total = math.prod(len(some) for some in self.fit.levels)
-        every = itertools.product(*(range(len(some)) for some in self.fit.levels)) if total <= MAX_CELLS else found
+            measured.setdefault(position, []).append(run.value)
+        sizes = [len(levels) for levels in self.fit.levels]
+        # Of a huge design, only the measured cells are listed.
+        every = itertools.product(*map(range, sizes)) if math.prod(sizes) <= MAX_CELLS else measured
         rows = []
         for position in every:
-            values = found.get(position, [])
-            row: dict[str, Any] = {name: self.fit.levels[i][position[i]] for i, name in enumerate(self.names)}
+            values = measured.get(position, [])
+            row: Row = {name: self.fit.levels[i][position[i]] for i, name in enumerate(self.names)}
             row["count"] = len(values)
             if values:
                 summary = summarize(values)
@@ -366,7 +370,7 @@ class Effects(Result):
         """Combinations of levels without a run."""
         return self.cells[self.cells["count"] == 0][list(self.names)]
 
-    def _largest_difference(self, factor: int) -> dict[str, Any]:
+    def _largest_difference(self, factor: int) -> Row:
         levels = self.fit.levels[factor]
         means = [self.fit.effect((factor,), (j,)).value for j in range(len(levels))]
         high, low = max(range(len(levels)), key=means.__getitem__), min(range(len(levels)), key=means.__getitem__)
@@ -425,32 +429,32 @@ class Effects(Result):
     def __repr__(self) -> str:
         return f"<Effects of {', '.join(self.names)}: {self}>"
 
-    def chart(self, kind: str = "main", **options: Any) -> Any:
+    def chart(self, kind: str = "main", **options: object) -> Any:
         """An Altair chart: ``main`` effects with intervals, or ``interactions`` as lines through cell means."""
         return hook("effects_chart")(self, kind, **options)
 
 
 def _find_warnings(study: Effects) -> list[Finding]:
-    found = []
+    findings = []
     empty = len(study.missing)
     lost = ", ".join(" x ".join(study.names[i] for i in term) for term in study.fit.unestimable)
     if empty:
         message = f"{empty} of {len(study.cells)} combinations of levels were not measured."
         if lost:
             message += f" These interactions cannot be estimated and are assumed to be zero: {lost}."
-        found.append(Finding("missing-cells", message, "Measure the missing combinations."))
+        findings.append(Finding("missing-cells", message, "Measure the missing combinations."))
     elif lost:
-        found.append(
+        findings.append(
             Finding("unestimable", f"There are too few runs to estimate the interactions {lost}.", "Measure more runs.")
         )
     if study.fit.error_source == "none":
         message = "No combination was measured twice, so the intervals of the effects are unknown."
-        found.append(Finding("no-repetitions", message, "Measure each combination at least twice."))
+        findings.append(Finding("no-repetitions", message, "Measure each combination at least twice."))
     elif study.fit.error_source != "repetitions":
         message = "No combination was measured twice, so the error is estimated from the residuals of the model."
-        found.append(Finding("no-repetitions", message, "Measure each combination at least twice.", "info"))
+        findings.append(Finding("no-repetitions", message, "Measure each combination at least twice.", "info"))
     spreads = [sd for sd in study.cells["sd"] if sd == sd and sd > 0]
     if study.scale == "linear" and spreads and max(spreads) > UNEVEN * min(spreads) and min(study.cells["count"]) > 2:
         message = f"The spread of repetitions differs between cells by a factor of {max(spreads) / min(spreads):.0f}."
-        found.append(Finding("uneven-spread", message, "Use scale='log', where an effect is a percentage.", "info"))
-    return found
+        findings.append(Finding("uneven-spread", message, "Use scale='log', where an effect is a percentage.", "info"))
+    return findings

@@ -351,7 +351,7 @@ def compare(
             "leave unit= out."
         )
     names = [*several(check_name, "by", by), *scenario]
-    runs = collect_runs(records, names=names, metric=metric, better=better, terms=terms, model=model)
+    runs = collect_runs(records, names=names, metric=metric, direction=better, terms=terms, model=model)
     runs = _split_levels(runs, scenario)
     groups = runs.by_group()
     if len(groups) > MAX_GROUPS:

@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from vmselect._checks import check_choice, check_count, check_name, is_number, list_items, maybe, several, show
 from vmselect.catalog import Catalog
@@ -24,13 +24,13 @@ from vmselect.estimation import estimate
 from vmselect.estimation.grouping import check_comparable
 from vmselect.findings import Finding
 from vmselect.records import Profile, Record
-from vmselect.records.identity import MACHINE_NAMES, NOT_FACTORS, count_nodes, distinct, identify
+from vmselect.records.identity import MACHINE_NAMES, NOT_FACTORS, Value, count_nodes, distinct, identify
 from vmselect.records.step_times import step_seconds
 from vmselect.units import JOULES_PER_KWH, cost_usd
 
 Better = Literal["less", "more"]
 Reader = Callable[[Any, "Terms"], "float | None"]
-Series = Callable[[Any], Sequence[float]]
+Series = Callable[[Record], Sequence[float]]
 
 
 PER_RUN = ("total_seconds", "cost_usd", "energy_kwh", "co2_kg")
@@ -56,6 +56,17 @@ class Terms:
             object.__setattr__(self, name, value)
         if self.catalog is not None and not isinstance(self.catalog, Catalog):
             raise ArgumentError(f"catalog must be a Catalog, not {show(self.catalog)}. Read one with Catalog.load.")
+
+    def usd_per_hour(self, profile: Profile) -> float | None:
+        """Price of all machines of a training; None if the catalog has no price."""
+        if profile.instance_type is None:
+            return None
+        catalog = self.catalog or Catalog.default()
+        try:
+            price = catalog.price(profile.instance_type, region=self.region or profile.region, market=self.market)
+        except CatalogError:
+            return None
+        return price * count_nodes(profile)
 
 
 @dataclass(frozen=True)
@@ -92,11 +103,11 @@ class Metric:
 # -- readers of trainings ----------------------------------------------------------------------------------------------
 
 
-def _steady_steps(record: Any) -> list[float]:
+def _steady_steps(record: Record) -> list[float]:
     return list(record.timeline.steps.steady_seconds) if isinstance(record, Profile) else []
 
 
-def _later_epochs(record: Any) -> list[float]:
+def _later_epochs(record: Record) -> list[float]:
     if not isinstance(record, Profile):
         return []
     whole = [epoch.seconds for epoch in record.timeline.epochs if epoch.complete]
@@ -123,7 +134,7 @@ def _throughput(profile: Profile, terms: Terms) -> float | None:
     return profile.batch_size / step if step and profile.batch_size else None
 
 
-def _throughputs(record: Any) -> list[float]:
+def _throughputs(record: Record) -> list[float]:
     size = record.batch_size if isinstance(record, Profile) else None
     return [size / seconds for seconds in _steady_steps(record) if seconds] if size else []
 
@@ -141,15 +152,9 @@ def _total_seconds(profile: Profile, terms: Terms) -> float | None:
 
 
 def _cost_usd(profile: Profile, terms: Terms) -> float | None:
-    if profile.instance_type is None:
-        return None
-    catalog = terms.catalog or Catalog.default()
-    try:
-        price = catalog.price(profile.instance_type, region=terms.region or profile.region, market=terms.market)
-    except CatalogError:
-        return None
-    seconds = _total_seconds(profile, terms)
-    return None if seconds is None else cost_usd(seconds, price * count_nodes(profile))
+    price = terms.usd_per_hour(profile)
+    seconds = None if price is None else _total_seconds(profile, terms)
+    return None if price is None or seconds is None else cost_usd(seconds, price)
 
 
 def _energy_kwh(profile: Profile, terms: Terms) -> float | None:
@@ -191,7 +196,7 @@ def _attribute(name: str) -> Reader:
     return lambda record, terms: getattr(record, name, None)
 
 
-def _calls(record: Any) -> Sequence[float]:
+def _calls(record: Record) -> Sequence[float]:
     return calls.steady_service if (calls := getattr(record, "calls", None)) else ()
 
 
@@ -219,7 +224,9 @@ METRICS: Mapping[str, Metric] = {
     for metric in (
         _training("step_seconds", "step time", lambda profile, terms: step_seconds(profile), _steady_steps),
         _training(
-            "first_step_seconds", "first step", lambda p, _: _mean(s.each for s in p.timeline.steps.labelled("first"))
+            "first_step_seconds",
+            "first step",
+            lambda profile, _: _mean(step.each for step in profile.timeline.steps.labelled("first")),
         ),
         _training("epoch_seconds", "epoch time", _epoch_seconds, _later_epochs),
         _training("validation_seconds", "validation time", _validation_seconds),
@@ -232,7 +239,11 @@ METRICS: Mapping[str, Metric] = {
         Metric("step_joules", "energy of a step", "J", "less", {"training": _attribute("step_joules")}),
         Metric("utilization", "utilization", "%", "more", {"training": _utilization}),
         Metric(
-            "peak_memory_bytes", "peak memory", "B", "less", {"*": lambda r, terms: r.environment.peak_memory_bytes}
+            "peak_memory_bytes",
+            "peak memory",
+            "B",
+            "less",
+            {"*": lambda record, _: record.environment.peak_memory_bytes},
         ),
         Metric("call_seconds", "call time", "s", "less", {"inference": _attribute("call_seconds")}, _calls),
         _any("p50_seconds", "median latency", "s", "less", _calls),
@@ -271,50 +282,50 @@ LESS = frozenset(
 better."""
 
 
-def find_metric(name: str, records: Iterable[Record] = (), *, better: str | None = None) -> Metric:
+def find_metric(name: str, records: Iterable[Record] = (), *, better: Better | None = None) -> Metric:
     """The metric ``name``. If it is not registered, ``better`` or the name determines which direction is better."""
-    given: Any = better
-    known = METRICS.get(ALIASES.get(name, name))
-    if known is not None:
-        return known if better is None else replace(known, better=given)
+    metric = METRICS.get(ALIASES.get(name, name))
+    if metric is not None:
+        return metric if better is None else replace(metric, better=better)
     records = list(records)
     if name.startswith("usage."):
+        # More utilization is better on a GPU that is paid for, but not of a disk: the caller has to say.
         quantity = name.removeprefix("usage.")
-        return Metric(name, quantity.replace("_", " "), "", given, {"*": _used(quantity)})
+        return Metric(name, quantity.replace("_", " "), "", better, {"*": _used(quantity)})
     recorded = sorted({key for record in records for key in getattr(record, "metrics", None) or {}})
     if records and name not in recorded:
         raise ComparisonError(f"No record contains {name!r}. Choose one of: {', '.join([*METRICS, *recorded])}.")
-    return Metric(name, name.replace("_", " "), "", given or guess_better(name), {"*": _recorded(name)})
+    return Metric(name, name.replace("_", " "), "", better or guess_better(name), {"*": _recorded(name)})
 
 
 def guess_better(name: str) -> Better | None:
     """Whether ``less`` or ``more`` is better, inferred from the words of a metric's name; None if unknown."""
     if "per_second" in name.lower():
         return "more"
-    found = re.findall(r"[a-z0-9]+", name.lower())
-    words = {*found, *(word.rstrip("0123456789") for word in found)}
+    parts = re.findall(r"[a-z0-9]+", name.lower())
+    words = {*parts, *(part.rstrip("0123456789") for part in parts)}
     if words & LESS:
         return "less"
     return "more" if words & MORE else None
 
 
 def _mean(values: Iterable[float]) -> float | None:
-    found = list(values)
-    return math.fsum(found) / len(found) if found else None
+    numbers = list(values)
+    return math.fsum(numbers) / len(numbers) if numbers else None
 
 
 # -- runs --------------------------------------------------------------------------------------------------------------
 
-READ: Mapping[str, Callable[[Any], Any]] = {
+READ: Mapping[str, Callable[[Record], Value | None]] = {
     **{name: attrgetter(name) for name in ("instance_type", "provider", "region", "kind")},
-    "model": lambda r: getattr(r, "model", None),
-    "batch_size": lambda r: getattr(r, "batch_size", None),
+    "model": lambda record: getattr(record, "model", None),
+    "batch_size": lambda record: getattr(record, "batch_size", None),
     **{name: attrgetter(f"environment.{name}") for name in ("backend", "precision", "jit", "workers", "replicas")},
-    "cores": lambda r: r.environment.usable_cores,
-    "gpu": lambda r: r.environment.gpus[0].name if r.environment.gpus else None,
-    "cpu": lambda r: r.environment.cpu_model,
-    "operating_system": lambda r: r.environment.operating_system,
-    "created": lambda r: r.created.date().isoformat(),
+    "cores": attrgetter("environment.usable_cores"),
+    "gpu": lambda record: record.environment.gpus[0].name if record.environment.gpus else None,
+    "cpu": attrgetter("environment.cpu_model"),
+    "operating_system": attrgetter("environment.operating_system"),
+    "created": lambda record: record.created.date().isoformat(),
 }
 """Names by which every record can be grouped, in addition to its factors, and functions that read them."""
 
@@ -323,7 +334,8 @@ TASK_KEYS = frozenset(READ) - {"model", "batch_size", "kind"}
 
 UNKNOWN = "unknown"
 
-Levels = tuple[Any, ...]
+Levels = tuple[Value, ...]
+"""Levels of the factors that define a group or a scenario."""
 
 
 @dataclass(frozen=True)
@@ -364,10 +376,10 @@ class Runs:
 
     def by_group(self) -> dict[str, list[Run]]:
         """The runs of each group, by the name of the group, sorted by level."""
-        found: dict[Levels, list[Run]] = {}
+        groups: dict[Levels, list[Run]] = {}
         for run in self.runs:
-            found.setdefault(run.levels, []).append(run)
-        return {name_levels(levels): found[levels] for levels in sorted(found, key=sort_key)}
+            groups.setdefault(run.levels, []).append(run)
+        return {name_levels(levels): groups[levels] for levels in sorted(groups, key=sort_key)}
 
 
 def name_levels(levels: Levels) -> str:
@@ -375,7 +387,7 @@ def name_levels(levels: Levels) -> str:
     return " · ".join(str(level) for level in levels)
 
 
-def sort_key(levels: Sequence[Any]) -> tuple[tuple[bool, float, str], ...]:
+def sort_key(levels: Sequence[object]) -> tuple[tuple[bool, float, str], ...]:
     """A sort key that orders levels: numbers by size, then texts."""
     return tuple((not is_number(level), float(level) if is_number(level) else 0.0, str(level)) for level in levels)
 
@@ -386,19 +398,22 @@ def unwrap(value: Any) -> Any:
 
 
 def collect_runs(
-    data: Any,
+    data: object,
     *,
-    names: Any,
+    names: str | Sequence[str],
     metric: str | None,
-    better: str | None = None,
+    direction: str | None = None,
     terms: Terms,
     model: str | None = None,
-    what: str = "by",
+    argument: str = "by",
 ) -> Runs:
-    """Runs from records, from rows (a DataFrame, or mappings) with a column for each of ``names``, or from numbers."""
-    wanted, model = several(check_name, what, names), maybe(check_name, "model", model)
+    """Runs from records, from rows (a DataFrame, or mappings) with a column for each of ``names``, or from numbers.
+
+    ``argument`` is how the caller's argument with the ``names`` is called, for messages.
+    """
+    factors, model = several(check_name, argument, names), maybe(check_name, "model", model)
     metric = maybe(check_name, "metric", metric)
-    better = maybe(check_choice, "better", better, choices=("less", "more"))
+    better = cast("Better | None", maybe(check_choice, "better", direction, choices=("less", "more")))
     groups = _read_groups(data) if isinstance(data, Mapping) else {"": _read_items(data)}
     items = [(name, item) for name, values in groups.items() for item in values]
     if all(isinstance(item, Record) for _, item in items):
@@ -406,20 +421,20 @@ def collect_runs(
         member = {item.id: name for name, item in items} if isinstance(data, Mapping) else None
         if member and len(member) < sum(len({item.id for item in values}) for values in groups.values()):
             raise ComparisonError("The same record is in two groups. Put each record in one group only.")
-        found = _from_records(records, wanted, metric or "step_seconds", better, terms, model, member)
+        runs = _from_records(records, factors, metric or "step_seconds", better, terms, model, member)
     elif isinstance(data, Mapping):
-        known = find_metric(metric or "value", better=better)
-        found = _from_values(wanted[:1], known, [((name,), value) for name, value in items])
+        plain = find_metric(metric or "value", better=better)
+        runs = _from_values(factors[:1], plain, [((name,), value) for name, value in items])
     else:
-        found = _from_rows([row for _, row in items], wanted, metric, better)
-    if not found.runs:
+        runs = _from_rows([row for _, row in items], factors, metric, better)
+    if not runs.runs:
         raise ComparisonError(
-            f"No run contains a finite value of the {found.metric.noun}. Compare another metric, or measure again."
+            f"No run contains a finite value of the {runs.metric.noun}. Compare another metric, or measure again."
         )
-    return found
+    return runs
 
 
-def _read_groups(data: Mapping[Any, Any]) -> dict[str, list[Any]]:
+def _read_groups(data: Mapping[object, object]) -> dict[str, list[Any]]:
     """The records or numbers of each group, by the name of the group."""
     groups: dict[str, list[Any]] = {}
     for name, values in data.items():
@@ -433,8 +448,9 @@ def _read_groups(data: Mapping[Any, Any]) -> dict[str, list[Any]]:
     return groups
 
 
-def _read_items(data: Any) -> list[Any]:
+def _read_items(data: object) -> list[Any]:
     """A list of records, or a list of rows as mappings."""
+    # A DataFrame of pandas or of another library; importing pandas only to recognize it would take a second.
     if hasattr(data, "to_dict") and hasattr(data, "columns"):
         data = data.to_dict("records")
     items = [data] if isinstance(data, (Record, str, bytes)) else list_items(data)
@@ -449,7 +465,9 @@ def _read_items(data: Any) -> list[Any]:
     return items
 
 
-def _from_rows(rows: Sequence[Mapping[Any, Any]], names: tuple[str, ...], metric: str | None, better: Any) -> Runs:
+def _from_rows(
+    rows: Sequence[Mapping[str, object]], names: tuple[str, ...], metric: str | None, better: Better | None
+) -> Runs:
     columns = list(dict.fromkeys(str(key) for row in rows for key in row))
     if metric is None:
         raise ArgumentError(f"metric= is missing. Pass one of the columns: {', '.join(columns)}.")
@@ -457,18 +475,18 @@ def _from_rows(rows: Sequence[Mapping[Any, Any]], names: tuple[str, ...], metric
         if name not in columns:
             raise ArgumentError(f"The rows have no column {name!r}. Choose one of: {', '.join(columns)}.")
 
-    def level(value: Any) -> Any:
-        value = unwrap(value)
-        return UNKNOWN if value is None or value != value else value
+    def level(cell: object) -> Value:
+        value = unwrap(cell)
+        return UNKNOWN if value is None or value != value else value  # only NaN differs from itself
 
     values = [(tuple(level(row.get(name)) for name in names), row.get(metric)) for row in rows]
     return _from_values(names, find_metric(metric, better=better), values)
 
 
-def _from_values(names: tuple[str, ...], metric: Metric, values: Iterable[tuple[Levels, Any]]) -> Runs:
+def _from_values(names: tuple[str, ...], metric: Metric, values: Iterable[tuple[Levels, object]]) -> Runs:
     runs, missing = [], []
-    for levels, value in values:
-        value = unwrap(value)
+    for levels, cell in values:
+        value = unwrap(cell)
         if isinstance(value, bool) or not isinstance(value, (int, float, type(None))):
             raise ArgumentError(f"The values of {name_levels(levels)!r} contain {show(value)}. Give numbers only.")
         if value is None or not math.isfinite(value):
@@ -486,7 +504,7 @@ def _find_missing(missing: Sequence[Levels], metric: Metric) -> list[Finding]:
     return [Finding("missing-values", message, "Measure these runs again, or compare a metric that all runs contain.")]
 
 
-def read_level(record: Record, name: str) -> Any:
+def read_level(record: Record, name: str) -> Value:
     """The level of the factor ``name`` in a record. A factor takes precedence over an attribute of the same name."""
     if name in record.factors:
         return record.factors[name]
@@ -498,7 +516,7 @@ def _from_records(
     records: Sequence[Record],
     names: tuple[str, ...],
     metric: str,
-    better: str | None,
+    better: Better | None,
     terms: Terms,
     model: str | None,
     member: Mapping[str, str] | None,
@@ -511,8 +529,11 @@ def _from_records(
             raise ComparisonError(f"No record has the model {model!r}. Pass another model, or leave model= out.")
     if member is None:
         _check_names(unique, names)
-    levels = {r.id: (member[r.id],) if member else tuple(read_level(r, name) for name in names) for r in unique}
-    known = find_metric(metric, unique, better=better)
+    levels: dict[str, Levels] = {
+        record.id: (member[record.id],) if member else tuple(read_level(record, name) for name in names)
+        for record in unique
+    }
+    measured = find_metric(metric, unique, better=better)
     remarks, settings = _check_comparable(unique, names, levels)
     copies = len(records) - len({record.id for record in records})
     if copies:
@@ -523,22 +544,22 @@ def _from_records(
         title = str(getattr(record, "title", record.file_stem))
         date = record.created.date().isoformat()
         moment = None if getattr(record, "outcome", "given") == "given" else record.created.timestamp()
-        series = tuple(map(float, known.series(record))) if known.series else ()
-        for value in known.read_runs(record, terms):
+        series = tuple(map(float, measured.series(record))) if measured.series else ()
+        for value in measured.read_runs(record, terms):
             if value is None or not math.isfinite(value):
                 missing.append(levels[record.id])
             else:
                 runs.append(Run(levels[record.id], value, series, title, date, moment))
-    without = tuple(_find_missing(missing, known))
-    return Runs(names, known, tuple(runs), without, tuple(settings), tuple(remarks), tuple(unique))
+    without = tuple(_find_missing(missing, measured))
+    return Runs(names, measured, tuple(runs), without, tuple(settings), tuple(remarks), tuple(unique))
 
 
 def _check_names(records: Sequence[Record], names: Sequence[str]) -> None:
     factors = sorted({key for record in records for key in record.factors})
     for name in names:
         if name not in READ and name not in factors:
-            known = ", ".join([*READ, *(factor for factor in factors if factor not in READ)])
-            raise ArgumentError(f"No record has the factor {name!r}. Choose one of: {known}.")
+            choices = ", ".join([*READ, *(factor for factor in factors if factor not in READ)])
+            raise ArgumentError(f"No record has the factor {name!r}. Choose one of: {choices}.")
         if all(read_level(record, name) == UNKNOWN for record in records):
             raise ComparisonError(f"The {name} is unknown in all records. Group by another factor.")
 
@@ -567,9 +588,9 @@ def _check_comparable(
 
 def _find_other_settings(parts: Mapping[Levels, Sequence[Profile]], names: Sequence[str]) -> list[Finding]:
     """Findings about settings other than ``names`` that differ inside groups or between groups."""
-    values_of: dict[str, dict[Levels, set[Any]]] = {}
-    for levels, some in parts.items():
-        for identity in map(identify, some):
+    values_of: dict[str, dict[Levels, set[Value]]] = {}
+    for levels, profiles in parts.items():
+        for identity in map(identify, profiles):
             settings = {"batch_size": identity.batch_size, "instance_type": identity.instance_type}
             for name, value in {**dict(identity.factors), **settings}.items():
                 same = name in MACHINE_NAMES and not MACHINE_NAMES.isdisjoint(names)
@@ -579,12 +600,15 @@ def _find_other_settings(parts: Mapping[Levels, Sequence[Profile]], names: Seque
     between = sorted(
         name for name, by in values_of.items() if name not in inside and len({frozenset(v) for v in by.values()}) > 1
     )
-    found = []
+    findings = []
     if inside:
         message = f"Runs of the same group differ in {', '.join(inside)}, which increases their spread."
-        found.append(Finding("mixed-settings", message, "Group by these factors too, or use vmselect.stats.effects."))
+        findings.append(
+            Finding("mixed-settings", message, "Group by these factors too, or use vmselect.stats.effects.")
+        )
     if between:
         message = f"The groups also differ in {', '.join(between)}, which may explain a difference."
         remedy = "Measure all groups with the same settings, or group by these factors too."
-        found.append(Finding("confounded", message, remedy, "warning" if "batch_size" in between else "info"))
-    return found
+        # A larger batch makes every step longer; other settings may not matter at all.
+        findings.append(Finding("confounded", message, remedy, "warning" if "batch_size" in between else "info"))
+    return findings

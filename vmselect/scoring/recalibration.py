@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from vmselect.errors import EstimateError
 from vmselect.findings import Finding
 from vmselect.intervals import Interval
-from vmselect.records import Record
+from vmselect.records import Forecast, Record
 from vmselect.scoring.forecast import Case, machine_family, match, read_any
 from vmselect.scoring.score import normal_quantile, standardize
 
@@ -36,11 +36,15 @@ PRIOR_OUTCOMES = 1.0
 POOLED_OUTCOMES = 3.0
 """Weight of the factor of all bases in the factor of one basis, as a number of outcomes."""
 ENOUGH_TO_NARROW = 20
+"""Outcomes from which intervals may become narrower: with fewer, a narrow interval may be luck."""
 ENOUGH_TO_CORRECT = 10
+"""Outcomes of a machine family from which a bias is corrected."""
 BIAS_SPREAD = 0.1
 """Prior standard deviation of the log bias of machine families."""
 LEAST_NOISE = 0.005
+"""Least standard deviation of log ratios, so that a few equal outcomes do not look certain."""
 MAX_FACTOR = 20.0
+"""Largest factor by which an interval becomes wider or narrower."""
 NONE_OF_IT = "Omit recalibrated() (--recalibrate) for the numbers without this correction."
 
 
@@ -130,10 +134,10 @@ class Recalibration:
     def of(cls, history: Record | Iterable[Record], *, method: str, confidence: float) -> Recalibration:
         """Learn corrections from the forecasts and outcomes in ``history``. Other records are ignored."""
         records = read_any(history)
-        found = match(records).cases if any(one.kind == "forecast" for one in records) else ()
+        cases = match(records).cases if any(isinstance(record, Forecast) for record in records) else ()
         usable = (
             case
-            for case in found
+            for case in cases
             if case.forecast.method == method and min(case.forecast.own.value, case.real_seconds) > 0
         )
         return cls(tuple(usable), confidence)
@@ -155,7 +159,7 @@ class Recalibration:
         logs: dict[tuple[str, str], list[float]] = {}
         for case in self.cases:
             logs.setdefault(_key(case), []).append(_log_ratio(case))
-        found: dict[str, list[float]] = {}
+        deviations: dict[str, list[float]] = {}
         for case in self.cases:
             shift, key = 0.0, _key(case)
             if self.biases[key].shift:
@@ -164,24 +168,24 @@ class Recalibration:
                 shift = statistics.median(others) * self.biases[key].shift / math.log(self.biases[key].ratio)
             deviation = standardize(case, own=True, shift=shift)
             if deviation is not None:
-                found.setdefault(case.forecast.basis, []).append(abs(deviation))
-        return found
+                deviations.setdefault(case.forecast.basis, []).append(abs(deviation))
+        return deviations
 
     @cached_property
     def scales(self) -> Mapping[str, Scale]:
         """Maps a basis (measured, interpolated, extrapolated, predicted) to the factor for its intervals."""
-        every = [one for group in self._deviations.values() for one in group]
+        every = [deviation for group in self._deviations.values() for deviation in group]
         if not every:
             return {}
         overall = len(every) / (len(every) + PRIOR_OUTCOMES) * self._log_factor(every)
-        found = {}
+        scales = {}
         for basis, group in self._deviations.items():
             weight = len(group) / (len(group) + POOLED_OUTCOMES)
             factor = self._settle(weight * self._log_factor(group) + (1 - weight) * overall, len(group))
             cases = [case for case in self.cases if case.forecast.basis == basis]
             inside = sum(bool(case.forecast.own.contains(case.real_seconds)) for case in cases)
-            found[basis] = Scale(factor, len(group), inside)
-        return found
+            scales[basis] = Scale(factor, len(group), inside)
+        return scales
 
     def _log_factor(self, deviations: Sequence[float]) -> float:
         """Logarithm of the conformal factor: a quantile of ``deviations`` relative to that of a normal distribution."""
@@ -190,8 +194,10 @@ class Recalibration:
         below = max(0, math.floor(place))
         above = min(below + 1, len(ordered) - 1)
         part = max(0.0, place - below)
-        found = ordered[below] if above == below or not part else (1 - part) * ordered[below] + part * ordered[above]
-        limited = min(MAX_FACTOR, max(1 / MAX_FACTOR, found / normal_quantile(self.confidence)))
+        # Without this case, an infinite deviation above an exact place would become NaN (0 times infinity).
+        exact = above == below or not part
+        quantile = ordered[below] if exact else (1 - part) * ordered[below] + part * ordered[above]
+        limited = min(MAX_FACTOR, max(1 / MAX_FACTOR, quantile / normal_quantile(self.confidence)))
         return math.log(limited)
 
     def _settle(self, log_factor: float, outcomes: int) -> float:
@@ -244,7 +250,9 @@ def _log_ratio(case: Case) -> float:
 
 def _find_bias(key: tuple[str, str], logs: Sequence[float]) -> Bias:
     middle, count = statistics.median(logs), len(logs)
-    noise = max(LEAST_NOISE, 1.4826 * statistics.median(abs(one - middle) for one in logs))
+    # The median and the median absolute deviation resist an outcome of another training. 1.4826 and 1.2533 are the
+    # ratios to the standard deviation, and to the standard error of the mean, of a normal distribution.
+    noise = max(LEAST_NOISE, 1.4826 * statistics.median(abs(log - middle) for log in logs))
     error = 1.2533 * noise / math.sqrt(count)
     enough = count >= ENOUGH_TO_CORRECT and abs(middle) > 2 * error
     shift = middle * BIAS_SPREAD**2 / (BIAS_SPREAD**2 + error**2) if enough else 0.0
