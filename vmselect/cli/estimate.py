@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -24,21 +24,31 @@ from vmselect.cli.options import (
     ValidationFromOption,
     read_numbers,
 )
-from vmselect.cli.output import Format, FormatOption, emit, flag, frame_rows, print_csv, print_err, print_table
+from vmselect.cli.output import (
+    Format,
+    FormatOption,
+    emit,
+    flag,
+    frame_rows,
+    print_csv,
+    print_err,
+    print_json,
+    print_table,
+)
 from vmselect.errors import ArgumentError, VmselectError
-from vmselect.units import count_of, list_all
+from vmselect.units import count_of, format_seconds, list_all
 
 if TYPE_CHECKING:
     from vmselect.estimation import RuntimeEstimate
     from vmselect.findings import Finding
     from vmselect.records import Profile
 
-FIT_FIELDS = ("fit", "fits", "name")
-"""Fields of estimates of a script with several fits."""
-
 
 class EstimateRow(Output):
-    """The time of a training on a machine, in seconds, and its parts (``terms``)."""
+    """The time of a training on a machine, in seconds, and its parts (``terms``).
+
+    ``fit``, ``fits`` and ``name`` exist if a script trains several times.
+    """
 
     instance_type: str | None
     fit: int | str | None = None
@@ -73,7 +83,7 @@ class MemoryRow(Output):
     basis: str | None
 
 
-Rows = Iterable[tuple[dict[str, Any], "tuple[Finding, ...]"]]
+Rows = Iterable[tuple[EstimateRow, "tuple[Finding, ...]"]]
 
 
 def estimate(
@@ -124,9 +134,10 @@ def estimate(
         ),
     ] = None,
 ) -> None:
-    """Estimate from profiles how long a training takes on each machine, in seconds.
+    """Estimate from profiles how long a training takes on each machine.
 
-    The seconds are the sum of initialization (imports, reading data, building the model) and training.
+    The time is the sum of initialization (imports, reading data, building the model) and training; its interval is in
+    brackets. JSON and CSV output is in seconds.
 
     Profiles of the same machine, batch size and fit are merged as repetitions. A script with several fits (trainings)
     gets a row per fit and a row for their sum; equal consecutive fits share a row. Use --phase for a training that
@@ -156,38 +167,49 @@ def estimate(
         return
     if gpu is not None:
         raise ArgumentError("--gpu selects GPU types for --memory. Add --memory, or remove --gpu.")
-    found = estimate_trainings(
+    estimates = estimate_trainings(
         profiles, epochs=epochs, phase=phase, keep=keep, recalibrate=recalibrate, method=method,
         confidence=confidence, batch_size=batch_size, examples=examples, validation_examples=validation_examples,
         steps_per_epoch=steps_per_epoch, boot_seconds=boot_seconds, validation_freq=validation_freq,
         validation_from=validation_from,
     )  # fmt: skip
-    columns = estimate_columns(found.rows)
+    parts = [name for name in TERMS if terms and any(name in row.terms for row in estimates.rows)]
     if format is Format.json:
-        emit(found.rows, EstimateRow, columns=columns, format=format)
+        print_json([row.payload() for row in estimates.rows])
+    elif format is Format.csv:
+        rows = [row.payload() | row.terms for row in estimates.rows]
+        names = dict.fromkeys(name for row in rows for name in EstimateRow.model_fields if name in row)
+        print_csv(rows, [name for name in (*names, *parts) if name not in ("confidence", "terms")])
     else:
-        rows = [row | row["terms"] for row in found.rows]
-        shown = [name for name in TERMS if terms and name not in columns and any(name in row for row in rows)]
-        columns = [name for name in columns if name not in ("confidence", "terms")] + shown
-        (print_csv if format is Format.csv else print_table)(rows, columns)
-    print_err(found.findings)
-    print_err([f"Kept {count_of(len(found.kept), 'forecast')} in {check_place('keep', keep)}."] if found.kept else [])
-    print_err(found.failed)
-    if found.failed or any(finding.code == EXCLUDED_FIT for finding in found.findings):
+        rows = [_format_row(row, parts) for row in estimates.rows]
+        print_table(rows, list(dict.fromkeys(name for row in rows for name in row)), spare=("model", "method"))
+    print_err(estimates.findings)
+    if estimates.kept:
+        print_err([f"Kept {count_of(len(estimates.kept), 'forecast')} in {check_place('keep', keep)}."])
+    print_err(estimates.failed)
+    if estimates.failed or any(finding.code == EXCLUDED_FIT for finding in estimates.findings):
         raise typer.Exit(2)
 
 
-def estimate_columns(rows: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Fields of :class:`EstimateRow` that ``rows`` have: those of several fits only if a row is of a fit."""
-    fits = any("fit" in row for row in rows)
-    return [name for name in EstimateRow.model_fields if fits or name not in FIT_FIELDS]
+def _format_row(row: EstimateRow, parts: Sequence[str]) -> dict[str, object]:
+    """The cells of ``row`` for a table, with the terms named ``parts``."""
+    cells: dict[str, object] = {"instance_type": row.instance_type}
+    cells |= {name: getattr(row, name) for name in ("fit", "fits", "name") if name in row.model_fields_set}
+    cells |= {"batch": row.batch_size, "model": row.model, "epochs": row.epochs}
+    cells["time"] = f"{format_seconds(row.seconds)} ({format_seconds(row.low)} to {format_seconds(row.high)})"
+    times = {"training": row.training, "initialization": row.initialization}
+    times |= {name: row.terms.get(name) for name in parts if name not in times}
+    cells |= {
+        name.replace("_", " "): None if seconds is None else format_seconds(seconds) for name, seconds in times.items()
+    }
+    return cells | {"method": row.method, "probes": row.repetitions}
 
 
 @dataclass
 class Estimates:
     """Rows of estimates, their findings, the errors of what could not be estimated, and the forecasts kept."""
 
-    rows: list[dict[str, Any]] = field(default_factory=list)
+    rows: list[EstimateRow] = field(default_factory=list)
     findings: dict[Finding, None] = field(default_factory=dict)
     failed: list[VmselectError] = field(default_factory=list)
     kept: list[Place] = field(default_factory=list)
@@ -218,8 +240,8 @@ def estimate_trainings(
         raise ArgumentError("--phase already contains the number of epochs. Remove --epochs.")
     outcomes = load_records(recalibrate) if recalibrate else []
     result = Estimates()
-    files = [one for _, one in walk_records(paths, kind="training")]
-    readable = [one for one in files if isinstance(one, Profile)]
+    files = [content for _, content in walk_records(paths, kind="training")]
+    readable = [content for content in files if isinstance(content, Profile)]
     for same, is_program in _group(readable, across_sizes=options["batch_size"] is not None):
         try:
             if is_program and not phase:
@@ -228,21 +250,23 @@ def estimate_trainings(
                         f"{same[0].title}: a script with several fits cannot be kept as a forecast. Omit --keep, or "
                         "give only the files of one fit."
                     )
-                found = [*_each_fit(same, counts, options)]
+                rows = list(_each_fit(same, counts, options))
             else:
                 estimates = _one_training(same, counts, phase, options)
                 if outcomes:
-                    estimates = [one.recalibrated(outcomes) for one in estimates]
-                result.kept += [path for one in estimates if keep is not None for path in one.keep(keep)]
-                found = [_describe(same, one, options) for one in estimates]
+                    estimates = [estimate.recalibrated(outcomes) for estimate in estimates]
+                if keep is not None:
+                    result.kept += [path for estimate in estimates for path in estimate.keep(keep)]
+                rows = [(_describe(same, estimate, options), estimate.findings) for estimate in estimates]
         except VmselectError as error:
+            # One training that cannot be estimated must not hide the others.
             result.failed.append(error)
             continue
-        for row, row_findings in found:
+        for row, row_findings in rows:
             result.rows.append(row)
             result.findings |= dict.fromkeys(row_findings)
         result.findings |= dict.fromkeys(_warnings(same))
-    result.failed += [one for one in files if isinstance(one, VmselectError)]
+    result.failed += [content for content in files if isinstance(content, VmselectError)]
     if result.failed and not result.rows:
         raise result.failed[0]
     return result
@@ -256,9 +280,9 @@ def _show_memory(paths: list[str], batch_size: int | None, gpu: str | None, form
     from vmselect.records import Profile
     from vmselect.records.files import walk_records
 
-    files = [one for _, one in walk_records(paths, kind="training")]
-    failed = [one for one in files if isinstance(one, VmselectError)]
-    readable = [one for one in files if isinstance(one, Profile)]
+    files = [content for _, content in walk_records(paths, kind="training")]
+    failed = [content for content in files if isinstance(content, VmselectError)]
+    readable = [content for content in files if isinstance(content, Profile)]
     if failed and not readable:
         raise failed[0]
     frame = estimate_memory(readable, batch_size=batch_size, gpu=gpu.split(",") if gpu is not None else None)
@@ -287,43 +311,72 @@ def _one_training(
     return [estimate(same, epochs=count, **options) for count in counts or [epochs_of(same[0])]]
 
 
-def _describe(
-    same: list[Profile], one: RuntimeEstimate, options: dict[str, Any]
-) -> tuple[dict[str, Any], tuple[Finding, ...]]:
-    """Return the row of an estimate to print, and its findings."""
-    about = {
-        "instance_type": same[0].instance_type,
-        "batch_size": options["batch_size"] or same[0].batch_size,
-        "model": same[0].model,
-        "repetitions": len(same),
-    }
-    return about | _row(one), one.findings
+def _describe(same: list[Profile], estimate: RuntimeEstimate, options: dict[str, Any]) -> EstimateRow:
+    """The row of an estimate of the profiles ``same``."""
+    return EstimateRow(
+        instance_type=same[0].instance_type,
+        batch_size=options["batch_size"] or same[0].batch_size,
+        model=same[0].model,
+        repetitions=len(same),
+        **_times(estimate),
+    )
 
 
 def _each_fit(same: list[Profile], counts: list[int] | None, options: dict[str, Any]) -> Rows:
+    """Rows of all fits of a script, and of their sum, with findings."""
     from vmselect.estimation import estimate_fits
 
-    machine: dict[str, Any] = {"instance_type": same[0].instance_type}
-    wanted: list[int | None] = [*counts] if counts else [None]
-    for count in wanted:
+    machine = same[0].instance_type
+    for count in counts or [None]:  # type: ignore[list-item]
         program = estimate_fits(same, epochs=count, **options)
         for fit in program.fits:
-            about = {"fit": fit.number, "fits": fit.times, "name": fit.name}
-            about |= {"batch_size": fit.batch_size, "model": fit.model, "repetitions": fit.repetitions}
-            yield machine | about | _row(fit.estimate), ()
+            row = EstimateRow(
+                instance_type=machine,
+                fit=fit.number,
+                fits=fit.times,
+                name=fit.name,
+                batch_size=fit.batch_size,
+                model=fit.model,
+                repetitions=fit.repetitions,
+                **_times(fit.estimate),
+            )
+            yield row, ()
         sizes = {fit.batch_size for fit in program.fits}
-        total = {name: getattr(program, name) for name in ("seconds", "low", "high")}
-        total |= {"fits": sum(fit.times for fit in program.fits), "method": options["method"]}
-        total |= {"confidence": options["confidence"], "terms": {}}
-        total |= {"batch_size": sizes.pop() if len(sizes) == 1 else None}
-        fits = f"all but {list_all(program.excluded)}" if program.excluded else "all"
-        yield machine | {"fit": fits} | total, program.findings
+        total = EstimateRow(
+            instance_type=machine,
+            fit=f"all but {list_all(program.excluded)}" if program.excluded else "all",
+            fits=sum(fit.times for fit in program.fits),
+            name=None,
+            batch_size=sizes.pop() if len(sizes) == 1 else None,
+            model=None,
+            epochs=None,
+            seconds=program.seconds,
+            low=program.low,
+            high=program.high,
+            training=None,
+            initialization=None,
+            method=options["method"],
+            confidence=options["confidence"],
+            repetitions=None,
+            terms={},
+        )
+        yield total, program.findings
 
 
-def _row(one: RuntimeEstimate) -> dict[str, Any]:
-    """Return the fields of an estimate as a dict, with initialization and training as separate fields."""
-    before = one.terms.get("initialization", 0.0)
-    return one.to_dict() | {"training": one.seconds - before, "initialization": before}
+def _times(estimate: RuntimeEstimate) -> dict[str, Any]:
+    """Fields of a row that come from its estimate."""
+    before = estimate.terms.get("initialization", 0.0)
+    return {
+        "epochs": estimate.epochs,
+        "seconds": estimate.seconds,
+        "low": estimate.low,
+        "high": estimate.high,
+        "training": estimate.seconds - before,
+        "initialization": before,
+        "method": estimate.method,
+        "confidence": estimate.confidence,
+        "terms": dict(estimate.terms),
+    }
 
 
 def _warnings(same: list[Profile]) -> Iterable[Finding]:
@@ -340,17 +393,17 @@ def _read_phase(text: str) -> tuple[int, Profile | float]:
     """Parse a value of ``--phase``; return its number of epochs, and its factor or its profile."""
     from vmselect.records import Profile
 
-    length, _, what = text.partition(":")
+    length, _, speed = text.partition(":")
     try:
         epochs = int(length)
     except ValueError:
         epochs = 0
-    if epochs < 1 or not what:
+    if epochs < 1 or not speed:
         raise ArgumentError(f"--phase {text} is invalid. Write EPOCHS:FACTOR or EPOCHS:PROFILE, as in 10:1.5.")
     try:
-        return epochs, float(what)
+        return epochs, float(speed)
     except ValueError:
-        return epochs, Profile.load(what)
+        return epochs, Profile.load(speed)
 
 
 def _group(profiles: Iterable[Profile], *, across_sizes: bool) -> Iterable[tuple[list[Profile], bool]]:
@@ -365,5 +418,5 @@ def _group(profiles: Iterable[Profile], *, across_sizes: bool) -> Iterable[tuple
     groups: dict[object, list[Profile]] = {}
     for identity, same in group_repetitions(others).items():
         groups.setdefault(identity.machine if across_sizes else identity, []).extend(same)
-    found = [*((same, True) for same in programs), *((same, False) for same in groups.values())]
-    return sorted(found, key=lambda group: (group[0][0].instance_type or "", group[0][0].batch_size or 0))
+    marked = [*((same, True) for same in programs), *((same, False) for same in groups.values())]
+    return sorted(marked, key=lambda group: (group[0][0].instance_type or "", group[0][0].batch_size or 0))

@@ -27,7 +27,7 @@ from vmselect._checks import check_path
 from vmselect._optional import require
 from vmselect.cli.check import CheckRow, check, check_profiles
 from vmselect.cli.compare import compare, compare_groups, comparison_options, split_names
-from vmselect.cli.estimate import EstimateRow, estimate, estimate_columns, estimate_trainings
+from vmselect.cli.estimate import estimate, estimate_trainings
 from vmselect.cli.options import PriceOptions, RankingOptions, open_catalog
 from vmselect.cli.output import frame_rows, make_rows, print_err
 from vmselect.cli.prices import find_prices, price_model, show
@@ -283,7 +283,7 @@ def _prices(
 def _estimate(*, profiles: list[str], **options: Any) -> dict[str, Any]:
     found = estimate_trainings(profiles, **options)
     return {
-        "estimates": make_rows(found.rows, EstimateRow, estimate_columns(found.rows)),
+        "estimates": [row.payload() for row in found.rows],
         "findings": _plain_findings(found.findings),
         "errors": [str(error) for error in found.failed],
     }
