@@ -20,8 +20,8 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from vmselect import gpu_memory
-from vmselect.gpu_memory import MemoryModel, bound_fixed
+from vmselect.prediction import memory as gpu_memory
+from vmselect.prediction.memory import MemoryModel, bound_fixed
 
 SIZES = (8, 16, 32, 64, 128)
 MARGINS = tuple(step / 20 for step in range(17))

@@ -22,7 +22,6 @@ from typing import Literal, NamedTuple
 from vmselect._checks import check_share, maybe, show
 from vmselect.errors import ArgumentError
 from vmselect.findings import Finding
-from vmselect.gpu_memory import fit_memory, reported_bytes
 from vmselect.records import Profile
 from vmselect.units import format_bytes, format_seconds
 
@@ -259,7 +258,7 @@ def _describe_underfed_gpu(profile: Profile, cause: Cause) -> Diagnosis:
 
 
 def _find_gpu_memory(profile: Profile) -> Causes:
-    whole = reported_bytes(profile)
+    whole = profile.environment.smallest_gpu_bytes
     peak = profile.environment.peak_gpu_memory_bytes
     if not profile.environment.framework_gpus or not whole or not peak:
         return
@@ -267,19 +266,16 @@ def _find_gpu_memory(profile: Profile) -> Causes:
     if peak / whole >= GPU_MEMORY_FULL:
         yield Cause("gpu-memory-full", evidence)
     elif peak / whole <= GPU_MEMORY_EMPTY:
-        batch = _largest_batch(profile, whole)
-        yield Cause("gpu-memory-empty", evidence | ({"batch_size_that_fits": float(batch)} if batch else {}))
+        yield Cause("gpu-memory-empty", evidence)
 
 
 def _describe_gpu_memory(profile: Profile, cause: Cause) -> Diagnosis:
     peak, whole = (cause.evidence[name] for name in ("peak_gpu_memory_bytes", "gpu_memory_bytes"))
-    batch = cause.evidence.get("batch_size_that_fits")
-    fits = f": a batch size of about {batch:,.0f} fits" if batch else ""
     of_all = f"{format_bytes(int(peak))} of the GPU's {format_bytes(int(whole))} at its peak ({peak / whole:.0%})"
-    remedy = "Try a larger batch size, or rent a GPU with less memory."
+    remedy = "Try a larger batch size (vmselect estimate --memory shows what fits), or rent a GPU with less memory."
     if cause.kind == "gpu-memory-full":
         remedy = "To make room for a larger batch, use mixed precision or a GPU with more memory."
-    return Diagnosis(cause.kind, f"The training uses {of_all}{fits}.", remedy, "info", cause.evidence)
+    return Diagnosis(cause.kind, f"The training uses {of_all}.", remedy, "info", cause.evidence)
 
 
 def _find_gpu_throttling(profile: Profile) -> Causes:
@@ -334,16 +330,6 @@ def _used_gpus(profile: Profile) -> list[int]:
 def _gpu_share(profile: Profile) -> float | None:
     shares = [_steady_mean(profile, f"gpu{gpu}_busy_share") or 0.0 for gpu in _used_gpus(profile)]
     return sum(shares) / len(shares) if shares else None
-
-
-def _largest_batch(profile: Profile, whole: int) -> int | None:
-    """Largest batch size that fits into GPUs of ``whole`` bytes, rounded down to two digits; None if unknown."""
-    memory = fit_memory([profile])
-    size = memory.largest(memory.usable_bytes(whole)) if memory is not None else None
-    if not size:
-        return None
-    batch = size * profile.environment.replicas
-    return batch - batch % int(10.0 ** max(0, len(str(batch)) - 2))
 
 
 def _find_cpu_saturation(profile: Profile, threshold: float | None = None) -> Causes:

@@ -238,9 +238,7 @@ def _check_country(name: str, value: Any) -> str:
 def _check_hourly(name: str, value: Any) -> tuple[float, ...]:
     """The grid intensity of every hour, from numbers or from a CSV file."""
     if isinstance(value, str | os.PathLike):
-        text = _io.read_text(
-            value, noun="file of hourly grid intensities", limit=MAX_FILE_BYTES, error=ArgumentError
-        )
+        text = _io.read_text(value, noun="file of hourly grid intensities", limit=MAX_FILE_BYTES, error=ArgumentError)
         rows = csv.DictReader(io.StringIO(text, newline=""))
         try:
             hours: list[Any] = [float(row["g_per_kwh"]) for row in rows]

@@ -26,12 +26,14 @@ from vmselect.errors import EstimateError, RankingError
 from vmselect.estimation import RuntimeModel
 from vmselect.estimation.grouping import check_repetitions, list_values
 from vmselect.findings import Finding
+from vmselect.prediction.hardware import Machine, MachineTypes, Refusal
 from vmselect.prediction.machines import Prediction
+from vmselect.prediction.memory import UNKNOWN_MEMORY, MemoryCheck, read_peak
 from vmselect.ranking.rows import Excluded, only_finite
 from vmselect.records import Profile
 from vmselect.records.base import NAME_THE_MACHINE
 from vmselect.records.forecast import Basis
-from vmselect.records.identity import Identity, group_repetitions, other_settings
+from vmselect.records.identity import Identity, count_nodes, group_repetitions, identify, other_settings
 from vmselect.scoring.recalibration import Adjustment, Recalibration
 
 Fit = Callable[[Sequence[Profile], int | None, Mapping[str, Disturbance]], RuntimeModel]
@@ -423,3 +425,49 @@ class Studied:
             f"{sizes} the profiles (batch size {probed}) and the study ({studied}){first}. "
             "Probe the machines at the batch sizes of the study."
         )
+
+
+def check_gpu_memory(
+    estimates: Sequence[MachineEstimate], profiles: Sequence[Profile], catalog: Catalog
+) -> tuple[list[MachineEstimate], list[Excluded], tuple[Finding, ...]]:
+    """Estimates that fit into GPU memory, exclusions, and a finding if the required memory is unknown.
+
+    A machine that was measured at its batch size is not checked, because the training ran there.
+    """
+    if all(estimate.basis == "measured" for estimate in estimates):
+        return list(estimates), [], ()
+    predicted = any(estimate.prediction is not None for estimate in estimates)
+    if not any(read_peak(profile) or profile.outcome == "out_of_memory" for profile in profiles):
+        return list(estimates), [], (UNKNOWN_MEMORY,) if predicted else ()
+    types = MachineTypes(catalog)
+    # Records of one training at all its batch sizes show together how its memory grows.
+    works: dict[Any, list[Profile]] = {}
+    for profile in profiles:
+        works.setdefault(other_settings(identify(profile).settings), []).append(profile)
+    checks = {work: MemoryCheck(group, types) for work, group in works.items()}
+    kept: list[MachineEstimate] = []
+    excluded: list[Excluded] = []
+    for estimate in estimates:
+        check = checks.get(other_settings(estimate.factors))
+        problem = None if check is None or estimate.basis == "measured" else _check_memory(estimate, check, types)
+        if isinstance(problem, Refusal):
+            excluded.append(Excluded(estimate.title, problem.code, problem.reason))
+        else:
+            kept.append(replace(estimate, findings=(*estimate.findings, problem)) if problem else estimate)
+    unknown = predicted and all(check.model is None for check in checks.values())
+    return kept, excluded, (UNKNOWN_MEMORY,) if unknown else ()
+
+
+def _check_memory(estimate: MachineEstimate, check: MemoryCheck, types: MachineTypes) -> Refusal | Finding | None:
+    if not estimate.batch_size:
+        return None
+    if estimate.prediction is not None:
+        return check.check(estimate.prediction.machine, estimate.batch_size // estimate.prediction.gpus)
+    if estimate.gpus_used == 0:
+        return None
+    name, provider = estimate.instance_type, estimate.provider
+    memories = (record.environment.smallest_gpu_bytes for record in estimate.records)
+    machine = types.find(name, provider) or Machine(name, provider or "", "", 0.0)
+    replicas = max(record.environment.replicas * estimate.nodes // count_nodes(record) for record in estimate.records)
+    size = max(1, estimate.batch_size // replicas)
+    return check.check(machine, size, gpu_bytes=next(filter(None, memories), None))

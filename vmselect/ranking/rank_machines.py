@@ -30,9 +30,8 @@ from vmselect.estimation.programs import epochs_of
 from vmselect.prediction.hardware import MachineTypes
 from vmselect.ranking.accuracy import Inputs
 from vmselect.ranking.candidates import add_services, join_offers
-from vmselect.ranking.estimates import Measured, Studied
+from vmselect.ranking.estimates import Measured, Studied, check_gpu_memory
 from vmselect.ranking.estimates import recalibrate as apply_recalibration
-from vmselect.ranking.gpu_memory import check_gpu_memory
 from vmselect.ranking.measures import ALL, Objective, Settings, read_batch_sizes, read_catalog
 from vmselect.ranking.next_probe import choose_enough_regret
 from vmselect.ranking.predicted import MachineFilter, Machines, add_predicted, add_scaled

@@ -97,6 +97,11 @@ class Environment(Facts):
     peak_gpu_memory_bytes: Count | None = None
     gpu_memory: GpuMemory | None = None
 
+    @property
+    def smallest_gpu_bytes(self) -> int | None:
+        """Memory in bytes of the machine's smallest GPU, as its driver reported it; None if unknown."""
+        return min((gpu.memory_bytes for gpu in self.gpus if gpu.memory_bytes), default=None)
+
 
 class Fact(Part):
     """Instance type, region or provider of the machine, and how it was determined (``source``)."""

@@ -12,9 +12,8 @@ import vmselect as vs
 from tests.support.profiles import make_gpu_profile
 from vmselect.errors import ArgumentError, EstimateError
 from vmselect.findings import Finding
-from vmselect.gpu_memory import GIB
 from vmselect.prediction.hardware import Machine, MachineTypes, Refusal
-from vmselect.prediction.memory import TIGHT_MEMORY, TOO_LITTLE_MEMORY, MemoryCheck
+from vmselect.prediction.memory import GIB, TIGHT_MEMORY, TOO_LITTLE_MEMORY, MemoryCheck
 from vmselect.records import Profile
 
 CATALOG = vs.Catalog.embedded("2026-08-22")

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.benchmarks.gpu_memory import choose_margin, score
 from tests.support.profiles import make_gpu_profile
-from vmselect.gpu_memory import GIB, GROWTH_EXPONENT_MARGIN, MemoryModel, examples_per_gpu, fit_memory
+from vmselect.prediction.memory import GIB, GROWTH_EXPONENT_MARGIN, MemoryModel, examples_per_gpu, fit_memory
 from vmselect.records import Profile
 
 
