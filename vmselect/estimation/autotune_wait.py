@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from operator import mul
 from typing import NamedTuple
 
-from vmselect.estimation.statistics import NOTHING, Level, quantile
+from vmselect.estimation.level import NOTHING, Level, quantile
 from vmselect.records import Profile
 
 FIRST_PERIOD, MAX_PERIOD = 0.01, 60.0

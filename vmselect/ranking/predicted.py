@@ -13,8 +13,8 @@ from vmselect.catalog.offer import OWN_PRICE
 from vmselect.diagnosis.causes import NEGLIGIBLE_WAIT
 from vmselect.errors import ArgumentError
 from vmselect.estimation import RuntimeModel
+from vmselect.estimation.level import quantile
 from vmselect.estimation.runtime import HalfWidths, Waits
-from vmselect.estimation.statistics import quantile
 from vmselect.findings import Finding
 from vmselect.intervals import Interval
 from vmselect.prediction.hardware import NO_GPU, Machine, MachineTypes, Refusal, count_gpus

@@ -10,6 +10,11 @@ import pytest
 import vmselect as vs
 from tests.support.profiles import make_profile, probed
 from vmselect.estimation import RuntimeEstimate
+from vmselect.estimation.level import (
+    Level,
+    locate,
+    predict_once,
+)
 from vmselect.estimation.overheads import (
     Pauses,
     Saves,
@@ -25,11 +30,6 @@ from vmselect.estimation.overheads import (
 from vmselect.estimation.readings import (
     Opening,
     Readings,
-)
-from vmselect.estimation.statistics import (
-    Level,
-    locate,
-    predict_once,
 )
 from vmselect.estimation.workload import Workload
 from vmselect.records import Boundary, Pause, Step, Steps, Validation
@@ -118,9 +118,9 @@ def test_a_first_end_ten_times_as_long_as_any_later_may_be_a_save(
 ) -> None:
     seen = Readings(first_endings=[first], later_endings=[1.0, 0.5])
     found = find_unseen_saves(probed(saving=saving), seen, step=STEP, steps_per_epoch=50.0)
-    assert found == Saves(longest=first, now_and_then=now_and_then)
+    assert found == Saves(longest=first, now_and_then=now_and_then, first_ending=first, later_ending=1.0)
     alone = find_unseen_saves(probed(), Readings(first_endings=[first]), step=STEP, steps_per_epoch=50.0)
-    assert alone == Saves(longest=first)
+    assert alone == Saves(longest=first, first_ending=first)
 
 
 @pytest.mark.parametrize(("steps", "per_epoch"), [(39, 2.5), (40, 0.0), (41, 0.0)])
@@ -140,7 +140,8 @@ def test_saves_that_were_seen_twice_are_in_the_steps(steps: int, per_epoch: floa
 def test_what_takes_no_longer_than_a_step_is_no_save_by_batches(ending: float, saving: str, longest: float) -> None:
     seen = Readings(first_endings=[ending], later_endings=[ending])
     found = find_unseen_saves(probed(saving=saving, save_freq=20), seen, step=STEP, steps_per_epoch=50.0)
-    assert found == Saves(by_batches=True, per_epoch=2.5, longest=longest)
+    expected = Saves(True, 2.5, longest, first_ending=ending, later_ending=ending)
+    assert found == expected
 
 
 def with_endings(*seconds: float, **setup: Any) -> RuntimeEstimate:

@@ -2,68 +2,51 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
 
 import vmselect as vs
 from tests.support.profiles import make_epoch_profile, make_truncated_profile, probed
-from vmselect.estimation.autotune_wait import (
-    Waiting,
-)
-from vmselect.estimation.overheads import (
-    Boundaries,
-    Saves,
-)
-from vmselect.estimation.readings import (
-    Block,
-    Readings,
-)
+from vmselect.estimation.autotune_wait import Waiting
+from vmselect.estimation.level import Level
+from vmselect.estimation.overheads import Boundaries, Saves
+from vmselect.estimation.readings import Block, Readings, find_changing_speed
+from vmselect.estimation.robust import _find_doubtful_steps
 from vmselect.estimation.runtime import Waits
-from vmselect.estimation.statistics import (
-    Level,
-)
-from vmselect.estimation.warnings import find_changes, find_warnings
+from vmselect.findings import Finding
 from vmselect.records import Validation
 
-STEP = Level(0.5, 0.0, 0.0, 0.0)
+EPOCH_SECONDS = 10.0
 
 
-def find_codes(
-    seconds: list[float] | None = None,
-    *,
-    boundaries: Boundaries | None = None,
-    saves: Saves | None = None,
-    step: Level = STEP,
-    unit: str = "step",
-    endings: tuple[float, float] | None = None,
-    **setup: Any,
-) -> list[str]:
-    """Codes of the findings for an epoch of ten seconds."""
-    times = [1.0] * 5 if seconds is None else seconds
-    readings = Readings(unit=unit, blocks=[Block(times, [1] * len(times))])
-    if endings:
-        readings.first_endings, readings.later_endings = [endings[0]], [endings[1]]
-    profiles = [probed(**setup)]
-    found = find_warnings(
-        profiles,
-        readings,
-        step=step,
-        boundaries=boundaries or Boundaries(),
-        saves=saves or Saves(),
-        epoch_seconds=10.0,
-    )
-    return [finding.code for finding in (*find_changes(profiles, readings), *found)]
+def codes(findings: Iterable[Finding]) -> list[str]:
+    return [finding.code for finding in findings]
 
 
-@pytest.mark.parametrize(("count", "found"), [(0, ["few-readings"]), (2, ["few-readings"]), (3, [])])
-def test_three_readings_are_not_few(count: int, found: list[str]) -> None:
-    assert find_codes([1.0] * count) == found
+def readings_of(seconds: list[float], unit: str = "step") -> Readings:
+    return Readings(unit=unit, blocks=[Block(seconds, [1] * len(seconds))])
+
+
+def boundary_codes(boundaries: Boundaries, **setup: Any) -> list[str]:
+    return codes(boundaries.findings(probed(**setup), EPOCH_SECONDS))
+
+
+def save_codes(saves: Saves, **setup: Any) -> list[str]:
+    return codes(saves.findings(probed(**setup), EPOCH_SECONDS))
+
+
+@pytest.mark.parametrize(("count", "expected"), [(0, ["few-readings"]), (2, ["few-readings"]), (3, [])])
+def test_three_readings_are_not_few(count: int, expected: list[str]) -> None:
+    level = Level(0.5, 0.0, 0.0, 0.0)
+    assert codes(_find_doubtful_steps("a", readings_of([1.0] * count), level)) == expected
 
 
 def test_a_lone_stall_and_a_long_boundary() -> None:
     stalled = Level(0.5, 0.0, 0.0, 0.0, stall=3.0)
-    assert find_codes(step=stalled, boundaries=Boundaries(shortened=True)) == ["lone-stall", "long-boundary"]
+    assert codes(_find_doubtful_steps("a", readings_of([1.0] * 5), stalled)) == ["lone-stall"]
+    assert boundary_codes(Boundaries(shortened=True)) == ["long-boundary"]
 
 
 @pytest.mark.parametrize(
@@ -77,8 +60,9 @@ def test_a_lone_stall_and_a_long_boundary() -> None:
     ],
 )
 def test_a_speed_that_changed_by_more_than_a_fifth(seconds: list[float], expected: bool) -> None:
-    assert ("changing-speed" in find_codes(seconds)) is expected
-    assert "changing-speed" not in find_codes(seconds, unit="epoch")
+    speeds = find_changing_speed(readings_of(seconds))
+    assert (speeds == (min(seconds), max(seconds))) is expected
+    assert find_changing_speed(readings_of(seconds, unit="epoch")) is None
 
 
 @pytest.mark.parametrize(("longest", "expected"), [(0.5, False), (0.51, True)])
@@ -93,15 +77,14 @@ def test_a_wait_at_the_end_is_named_from_a_twentieth_of_the_training_on(
     longest: float, epochs: int | None, expected: bool
 ) -> None:
     last = Waiting(Level(0.3, 0.0, 0.0, 0.0), 0.4, longest)
-    found = find_codes(boundaries=Boundaries(last_waiting=last), epochs=epochs)
-    assert ("waits-at-the-end" in found) is expected
+    assert ("waits-at-the-end" in boundary_codes(Boundaries(last_waiting=last), epochs=epochs)) is expected
 
 
 @pytest.mark.parametrize(("ending", "expected"), [(0.5, False), (0.51, True)])
 def test_saves_of_the_best_are_named_from_a_twentieth_of_the_epoch_on(ending: float, expected: bool) -> None:
     ends = Boundaries(ending=Level(ending, 0.0, 0.0, 0.0))
-    assert ("saves-the-best" in find_codes(boundaries=ends, saving="best")) is expected
-    assert not find_codes(boundaries=ends)
+    assert ("saves-the-best" in boundary_codes(ends, saving="best")) is expected
+    assert not boundary_codes(ends)
 
 
 @pytest.mark.parametrize(
@@ -109,13 +92,13 @@ def test_saves_of_the_best_are_named_from_a_twentieth_of_the_epoch_on(ending: fl
 )
 @pytest.mark.parametrize("save_freq", [20, None])
 def test_checkpoints_by_batches(saves: Saves, save_freq: int | None) -> None:
-    assert find_codes(saves=saves, saving="batches", save_freq=save_freq) == ["saves-by-batches"]
+    assert save_codes(saves, saving="batches", save_freq=save_freq) == ["saves-by-batches"]
 
 
 @pytest.mark.parametrize(("now_and_then", "expected"), [(0.5, False), (0.51, True)])
 def test_saves_now_and_then_are_named_from_a_twentieth_of_the_epoch_on(now_and_then: float, expected: bool) -> None:
-    found = find_codes(saves=Saves(now_and_then=now_and_then), endings=(7.0, 0.25))
-    assert ("saves-now-and-then" in found) is expected
+    saves = Saves(now_and_then=now_and_then, first_ending=7.0, later_ending=0.25)
+    assert ("saves-now-and-then" in save_codes(saves)) is expected
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import pytest
 
 import vmselect as vs
 from tests.support.profiles import make_profile
-from vmselect.estimation.first_runs import is_cold
+from vmselect.estimation.overheads import is_cold
 
 
 @pytest.mark.parametrize(

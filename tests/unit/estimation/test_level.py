@@ -6,14 +6,14 @@ import math
 
 import pytest
 
-from vmselect.estimation.runtime import HalfWidths
-from vmselect.estimation.statistics import (
+from vmselect.estimation.level import (
     Level,
     find_drift,
     locate,
     predict_once,
     quantile,
 )
+from vmselect.estimation.runtime import HalfWidths
 
 
 def numbers(level: Level) -> list[float]:
