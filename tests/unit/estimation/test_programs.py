@@ -202,7 +202,7 @@ def test_a_program_at_a_batch_size_that_was_asked_for(tmp_path: Path, size: int,
     given = ("--batch-size", size, "--steps-per-epoch", 100)
     rows = json.loads(run(tmp_path, *given, "--terms", "--format", "json"))
     assert [(row["fit"], row["batch_size"]) for row in rows] == [(1, size), (2, size), ("all", size)]
-    steady = [row["steady_iterations"] for row in rows[:-1]]
+    steady = [row["terms"]["steady_iterations"] for row in rows[:-1]]
     assert steady == pytest.approx([999 * step, 999 * 2 * step], rel=0.01)
 
 
