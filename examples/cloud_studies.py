@@ -363,7 +363,7 @@ def print_workers() -> None:
         instance_type=machine, provider="azure", first_epoch_seconds=first, later_epoch_seconds=[later],
         workers=workers, batch_size=40, model="cifar",
     )  # fmt: skip
-    asked = vs.rank(run, epochs=int(epochs), catalog=vs.Catalog.embedded("2026-08-22"), nodes=[4])
+    asked = vs.rank(run, epochs=int(epochs), catalog=vs.Catalog.embedded("2026-08-22"), scale=vs.Scale(nodes=4))
     print("four workers: " + "; ".join(one.reason for one in asked.excluded if one.reason_code == "no_two_node_probe"))
 
 

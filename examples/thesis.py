@@ -264,7 +264,7 @@ def methodology_1() -> None:
         ]  # fmt: skip
         print(f"\nMETHODOLOGY 1 (Tables {number} and 4.3, {application}): VM type and batch size together\n")
         for objective in OBJECTIVES:
-            selection = vs.select(profiles, study, catalog=PRICES, objective=objective, method="malta-epoch")
+            selection = vs.rank(profiles, epochs=study, catalog=PRICES, objective=objective, method="malta-epoch")
             best, column = selection.best, "mean_s" if objective == "time" else "cost_usd"
             printed = min(rows, key=lambda row: float(row[column]))
             print(

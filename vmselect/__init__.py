@@ -48,8 +48,8 @@ if TYPE_CHECKING:
     from vmselect.probe.trainers import LightningProbe as LightningProbe
     from vmselect.ranking import Interruptions as Interruptions
     from vmselect.ranking import Ranking as Ranking
+    from vmselect.ranking import Scale as Scale
     from vmselect.ranking import rank as rank
-    from vmselect.ranking import select as select
     from vmselect.records import Profile as Profile
     from vmselect.records import load_profiles as load_profiles
     from vmselect.records import load_records as load_records
@@ -72,7 +72,7 @@ _HOMES = {
     "vmselect.probe.keras_callbacks": ("EpochProbe", "IterationProbe",),
     "vmselect.probe.loop": ("probe_loop",),
     "vmselect.probe.trainers": ("HuggingFaceProbe", "LightningProbe",),
-    "vmselect.ranking": ("Interruptions", "Ranking", "rank", "select",),
+    "vmselect.ranking": ("Interruptions", "Ranking", "Scale", "rank",),
     "vmselect.records": ("Profile", "load_profiles", "load_records",),
     "vmselect.records.history": ("history",),
     "vmselect.scoring.score": ("score",),

@@ -7,6 +7,9 @@ Python or numpy, not a bool; a whole number may be written as ``64.0``.
 
 from __future__ import annotations
 
+import difflib
+import functools
+import inspect
 import math
 import os
 import re
@@ -35,6 +38,7 @@ _HOST = re.compile(
 _URL_START = re.compile(r"(?:[A-Za-z0-9]+::)*[A-Za-z][A-Za-z0-9+.-]+:/")
 
 Value = TypeVar("Value")
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def show(value: object, *, longest: int = 60) -> str:
@@ -210,6 +214,37 @@ def list_items(value: Any) -> list[Any]:
         return list(value)
     except TypeError:  # a numpy array without a dimension
         return [value]
+
+
+def suggest_arguments(find_home: Callable[[str], str | None] = lambda _: None) -> Callable[[Function], Function]:
+    """Return a decorator: an unknown keyword of the function raises an error that names the nearest argument.
+
+    ``find_home`` returns how to pass an option that belongs to an object among the arguments; None if there is none.
+    """
+
+    def decorate(function: Function) -> Function:
+        names = list(inspect.signature(function).parameters)
+
+        @functools.wraps(function)
+        def call(*values: Any, **keywords: Any) -> Any:
+            for name in keywords:
+                if name not in names:
+                    advice = _advise(name, names, find_home)
+                    raise ArgumentError(f"{function.__name__} has no argument {name}. {advice}")
+            return function(*values, **keywords)
+
+        return call  # type: ignore[return-value]
+
+    return decorate
+
+
+def _advise(name: str, names: Sequence[str], find_home: Callable[[str], str | None]) -> str:
+    if home := find_home(name):
+        return f"Pass {home}."
+    near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+    # A longer name often contains the argument: deadline_chance, services.
+    near = near or sorted((known for known in names if known in name), key=len)[-1:]
+    return f"Did you mean {near[0]}?" if near else f"Its arguments are {', '.join(names)}."
 
 
 def several(check: Callable[..., Value], name: str, value: Any, **bounds: Any) -> tuple[Value, ...]:

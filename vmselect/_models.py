@@ -70,8 +70,10 @@ def describe_findings(findings: Iterable[Finding]) -> list[FindingOutput]:
 
 def derive_model(source: type, name: str = "", /, **changes: Any) -> type[Output]:
     """A model with the fields of the dataclass ``source``, all of them required, with the types in ``changes``."""
-    hints = get_type_hints(source)
-    kinds = {field.name: hints[field.name] for field in fields(source)} | changes
+    # A type that is replaced need not be known here: the module of ``source`` may import it for type checkers only.
+    unchanged = {name: kind for name, kind in source.__annotations__.items() if name not in changes}
+    hints = get_type_hints(type(source.__name__, (), {"__annotations__": unchanged, "__module__": source.__module__}))
+    kinds = {field.name: hints.get(field.name) for field in fields(source)} | changes
     text = (inspect.getdoc(source) or "").partition("\n")[0]
     return make_model(name or source.__name__, text, **kinds)
 

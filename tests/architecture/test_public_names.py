@@ -22,6 +22,7 @@ NAMES = [
     "Plan",
     "Profile",
     "Ranking",
+    "Scale",
     "Workload",
     "__version__",
     "compare",
@@ -39,7 +40,6 @@ NAMES = [
     "probe_loop",
     "rank",
     "score",
-    "select",
     "serving",
     "skypilot_estimator",
     "stats",
@@ -67,11 +67,10 @@ SIGNATURES = {
     "serving.probe_transfer": "path megabytes files streams usd_per_gb budget_usd options instance_type region verbose",
     "diagnose": "cpu_threshold",
     "estimate": "epochs method batch_size examples validation_examples confidence",
-    "rank": "epochs catalog objective region market deadline_hours budget_usd batch_size method interruptions "
-    "decide_at transfer machines history provider gpu gpu_memory_gib max_usd_per_hour",
+    "rank": "epochs batch_size objective deadline_hours budget_usd co2_limit_kg chance machines history region market "
+    "provider gpu catalog workload scale interruptions transfer emissions method confidence",
     "estimate_memory": "batch_size gpu catalog",
     "predict": "machines history batch_size catalog confidence",
-    "select": "catalog objective minimum_metric",
     "compare": "by metric baseline",
     "stats.effects": "factors metric",
     "stats.scaling": "epochs confidence model",
@@ -110,7 +109,7 @@ def test_agreed_arguments_are_there_and_keyword_only_after_the_first(name: str) 
     parameters = inspect.signature(operator.attrgetter(name)(vs)).parameters
     assert set(SIGNATURES[name].split()) <= set(parameters)
     positional = [p for p in parameters.values() if p.kind is p.POSITIONAL_OR_KEYWORD]
-    assert len(positional) <= (2 if name in ("select", "sweep", "serving.probe_transfer") else 1)
+    assert len(positional) <= (2 if name in ("sweep", "serving.probe_transfer") else 1)
 
 
 def test_the_equations_are_named_as_in_the_dissertation() -> None:

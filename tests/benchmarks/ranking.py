@@ -20,7 +20,7 @@ from vmselect.catalog import MARKETS
 from vmselect.estimation import fit_runtime
 from vmselect.ranking.candidates import join_offers
 from vmselect.ranking.estimates import Measured
-from vmselect.ranking.measures import Settings
+from vmselect.ranking.options import Settings
 from vmselect.ranking.result import Ranking
 
 # Instance types, regions, batch sizes, epoch counts; the four markets make the rest.
@@ -103,7 +103,7 @@ def make_ranking(types: int, regions: int, batch_sizes: int, counts: int) -> tup
     """A ranking, and the seconds that its steps took."""
     profiles, catalog = make_profiles(types, batch_sizes), make_catalog(types, regions)
     settings = Settings.read(
-        epochs=range(5, 5 + counts), objective={"cost": 0.5, "time": 0.5}, markets="all",
+        epochs=range(5, 5 + counts), objective={"cost": 0.5, "time": 0.5}, market="all",
         interruptions={"per_hour": 0.05, "checkpoint_minutes": 30},
     )  # fmt: skip
     marks = [time.perf_counter()]

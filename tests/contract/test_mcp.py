@@ -28,8 +28,8 @@ PLAN = {"command": "python train.py", "runner": "skypilot", "factors": {"instanc
 CALLS: dict[str, dict[str, Any]] = {
     "prices": {"instance_type": ["g4dn.xlarge", "g5.xlarge"], "market": "all"},
     "estimate": {"profiles": ["profiles"], "epochs": 50},
-    "rank": {"profiles": ["profiles"], "epochs": "5,50", "objective": "cost=0.5,time=0.5", "market": "all"},
-    "next_probe": {"profiles": ["profiles"], "epochs": 5000, "machines": "g6.xlarge,g6e.xlarge"},
+    "rank": {"profiles": ["profiles"], "epochs": [5, 50], "objective": {"cost": 0.5, "time": 0.5}, "market": "all"},
+    "next_probe": {"profiles": ["profiles"], "epochs": 5000, "machines": ["g6.xlarge", "g6e.xlarge"]},
     "check": {"profiles": ["profiles"]},
     "compare": {"paths": ["profiles"], "by": "instance_type"},
     "plan_sweep": PLAN,

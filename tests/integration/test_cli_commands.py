@@ -59,15 +59,15 @@ def test_rank_prints_json_and_csv_that_equal_python(folder: Path) -> None:
 
 def test_rank_options_reach_the_ranking(folder: Path) -> None:
     options = [
-        "rank", folder, "-e", "50", "--market", "spot", "--interruptions-per-hour", "0.1", "--checkpoint-minutes", "20",
-        "--deadline-hours", "3", "--budget-usd", "9", "--billing", "provider", "--include-retired",
+        "rank", folder, "-e", "50", "--market", "spot", "--interruptions", "0.1", "--checkpoint-minutes", "20",
+        "--deadline-hours", "3", "--budget-usd", "9", "--billing", "provider", "--retired",
         "--confidence", "0.8", "--region", "us-east-1", "--batch-size", "64", "--format", "json",
     ]  # fmt: skip
     done = runner.invoke(app, [str(option) for option in options])
     settings = json.loads(done.stdout)["settings"]
     expected = {
-        "markets": ["spot"], "deadline_hours": 3, "budget_usd": 9, "billing": "provider", "include_retired": True,
-        "confidence": 0.8, "regions": ["us-east-1"], "batch_sizes": [64],
+        "market": ["spot"], "deadline_hours": 3, "budget_usd": 9, "billing": "provider",
+        "confidence": 0.8, "region": ["us-east-1"], "batch_size": [64],
     }  # fmt: skip
     assert {name: settings[name] for name in expected} == expected
     assert settings["interruptions"]["interruptions_per_second"] == pytest.approx(0.1 / 3600)
@@ -137,10 +137,11 @@ def test_what_cannot_be_done_exits_2_with_one_message(
     assert shown.out == ""
 
 
-def test_report_writes_the_page_and_prints_its_address(folder: Path, tmp_path: Path) -> None:
+def test_rank_writes_the_page_and_prints_its_address(folder: Path, tmp_path: Path) -> None:
     page = tmp_path / "out" / "page.html"
-    done = runner.invoke(app, ["report", str(folder), "-e", "50", "--output", str(page)])
-    assert (done.exit_code, done.stdout.strip()) == (0, page.resolve().as_uri())
+    done = runner.invoke(app, ["rank", str(folder), "-e", "50", "--html", str(page)])
+    assert done.exit_code == 0
+    assert page.resolve().as_uri() in done.stderr
     assert "g5.xlarge" in page.read_text(encoding="utf-8")
 
 
@@ -148,7 +149,7 @@ def test_an_output_path_that_cannot_be_written_is_an_error(folder: Path, tmp_pat
     (tmp_path / "file").touch()
     for output, fact in ((tmp_path, "is a folder"), (tmp_path / "file" / "report.html", "cannot be written")):
         done = subprocess.run(
-            [*CLI, "report", str(folder), "-e", "50", "--output", str(output)],
+            [*CLI, "rank", str(folder), "-e", "50", "--html", str(output)],
             capture_output=True,
             text=True,
             check=False,
@@ -204,7 +205,7 @@ def test_check_prints_a_block_per_profile_in_80_columns_with_the_unused_gpu_firs
 
 
 def test_help_has_examples() -> None:
-    for command in ("probe", "estimate", "rank", "report", "check"):
+    for command in ("probe", "estimate", "rank", "check"):
         shown = runner.invoke(app, [command, "--help"], env={"COLUMNS": "100"})
         assert shown.exit_code == 0
         assert f"vmselect {command} " in shown.stdout

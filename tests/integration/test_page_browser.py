@@ -314,7 +314,7 @@ def test_time_cost_and_efficiency_by_number_of_gpus(browser: Any, tmp_path: Path
 
     catalog = vs.Catalog.embedded("2026-08-22")
     probes = [probe("g4dn.xlarge", 0.2, 1), probe("g4dn.12xlarge", 0.24, 4)]
-    ranking = vs.rank(probes, epochs=50, gpus=[4, 8], catalog=catalog)
+    ranking = vs.rank(probes, epochs=50, scale=vs.Scale(gpus=[4, 8]), catalog=catalog)
     open_page(browser, tmp_path / "r.html", render_page(ranking))
     section = browser.find_element(By.ID, "gpus")
     assert ranking.scaling_verdict in section.text
@@ -354,7 +354,7 @@ def test_machine_and_batch_size_together(browser: Any, tmp_path: Path) -> None:
         for size in (256, 1024)
     ]
     study = vs.ConvergenceStudy.from_epochs({256: [13, 14], 1024: [22, 20]}, metrics={256: 0.97, 1024: 0.95})
-    selection = vs.select(profiles, study)
+    selection = vs.rank(profiles, epochs=study)
     open_page(browser, tmp_path / "report.html", render_page(selection))
     script = (
         "return vmselect.rank(arguments[0]).rows.map((row) => [row.candidate.batch_size, row.seconds, row.cost_high])"

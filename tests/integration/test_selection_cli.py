@@ -1,4 +1,4 @@
-"""``vmselect select``: exit codes, formats, the page, and errors."""
+"""``vmselect rank --study``: exit codes, formats, the page, and errors."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def folders(tmp_path: Path) -> tuple[str, str]:
 
 
 def select(*arguments: str) -> Any:
-    return RUNNER.invoke(app, ["select", *arguments])
+    return RUNNER.invoke(app, ["rank", *arguments])
 
 
 def test_the_table_names_the_pair_and_its_metric(folders: tuple[str, str]) -> None:
@@ -61,13 +61,13 @@ def test_json_and_csv_hold_every_pair(folders: tuple[str, str]) -> None:
 
 
 def test_a_minimum_excludes_pairs_and_too_high_a_one_all_of_them(folders: tuple[str, str]) -> None:
-    done = select(folders[0], "-s", folders[1], "--minimum-metric", "0.95", "--format", "json")
+    done = select(folders[0], "-s", folders[1], "--require", "0.95", "--format", "json")
     assert {row["batch_size"] for row in json.loads(done.stdout)["rows"]} == {64}
-    assert select(folders[0], "-s", folders[1], "--minimum-metric", "val_accuracy=0.999").exit_code == 1
+    assert select(folders[0], "-s", folders[1], "--require", "val_accuracy=0.999").exit_code == 1
 
 
 def test_the_page_is_written(folders: tuple[str, str], tmp_path: Path) -> None:
-    done = select(folders[0], "-s", folders[1], "--report", str(tmp_path / "page.html"))
+    done = select(folders[0], "-s", folders[1], "--html", str(tmp_path / "page.html"))
     assert done.exit_code == 0
     assert (tmp_path / "page.html").read_text().startswith("<!")
 
@@ -75,8 +75,8 @@ def test_the_page_is_written(folders: tuple[str, str], tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--minimum-metric", "high"), "--minimum-metric 'high'"),
-        (("--minimum-metric", "val_f1=0.5"), "val_f1"),
+        (("--require", "high"), "--require 'high'"),
+        (("--require", "val_f1=0.5"), "val_f1"),
         (("--study", "nowhere.json"), "nowhere.json: there is no such file or folder"),
     ],
 )

@@ -26,10 +26,11 @@ def make_selection(**settings: Any) -> vs.Ranking:
     study = vs.ConvergenceStudy.from_epochs(
         {64: [10, 12, 11], 256: [15, 14], 512: [20, 26]}, metrics={64: 0.98, 256: 0.97, 512: 0.94}, model="lenet"
     )
-    return vs.select(profiles, study, **settings)
+    required = settings.pop("required", None)
+    return vs.rank(profiles, epochs=study.require(required) if required else study, **settings)
 
 
-@pytest.mark.parametrize("made_with", [{}, {"minimum_metric": 0.96}, {"market": "all"}], ids=str)
+@pytest.mark.parametrize("made_with", [{}, {"required": 0.96}, {"market": "all"}], ids=str)
 def test_the_browser_ranks_pairs_as_python_does(browser: Any, tmp_path: Path, made_with: dict[str, Any]) -> None:
     selection = make_selection(**made_with)
     page = tmp_path / "report.html"
@@ -54,7 +55,7 @@ def test_the_browser_ranks_pairs_as_python_does(browser: Any, tmp_path: Path, ma
 
 
 def test_where_nothing_is_left_the_page_has_no_controls_and_no_charts(browser: Any, tmp_path: Path) -> None:
-    browser.get(make_selection(minimum_metric=0.999).report(tmp_path / "page.html").as_uri())
+    browser.get(make_selection(required=0.999).report(tmp_path / "page.html").as_uri())
     shown = browser.find_element("tag name", "body").text
     assert "9 candidates" in shown
     assert not browser.find_elements("id", "batches")

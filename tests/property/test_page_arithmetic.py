@@ -124,9 +124,9 @@ def test_energy_and_co2_too(
     ]  # fmt: skip
     ranking = vs.rank(profiles, epochs=20, catalog=TWO_GRIDS, emissions=emissions)
     objective = dict(zip(("cost", "time", "energy", "co2"), weighed, strict=True))
-    changes = {"objective": objective, "co2_limit_kg": most, "co2_chance": 0.8 if likely and most else None}
+    changes = {"objective": objective, "co2_limit_kg": most, "chance": 0.8 if likely and most else None}
     expected = ranking.rerank(**changes)
-    settings = {name: changes[name] for name in ("co2_limit_kg", "co2_chance")}
+    settings = {name: changes[name] for name in ("co2_limit_kg", "chance")}
     found = scripts.rank(ranking, settings | {"weights": dict(expected.settings.objective)})
     agree(scripts, expected, found)
     for there, here in zip(found["rows"], expected.rows, strict=True):
@@ -236,7 +236,8 @@ def test_the_number_of_gpus_too(
 
     probes = [profile("g4dn.xlarge", step, 64), profile("g4dn.12xlarge", ratio * step, 128)]
     names = ["g4dn.12xlarge", "g4dn.metal", "g5.xlarge", "g5.12xlarge", "g6.xlarge", "g6.48xlarge"]
-    ranking = vs.rank(probes, epochs=10, machines=names, gpus=[1, 4, 8], catalog=vs.Catalog.embedded("2026-08-22"))
+    catalog, scale = vs.Catalog.embedded("2026-08-22"), vs.Scale(gpus=[1, 4, 8])
+    ranking = vs.rank(probes, epochs=10, machines=names, scale=scale, catalog=catalog)
     weighed = {"cost": 1 - time, "time": time}
     found = scripts.rank(ranking, {"weights": weighed, "epochs": epochs, "deadline_hours": deadline})
     expected = ranking.rerank(objective=weighed, epochs=epochs, deadline_hours=deadline)

@@ -47,8 +47,8 @@ def test_more_epochs_are_never_cheaper_nor_faster(
 ) -> None:
     longer = [count + more if k == which else count for k, count in enumerate(counts)]
     before, after = (
-        {(r.instance_type, r.batch_size): r for r in vs.select(profiles(seconds), study(c, values), catalog=PRICES)}
-        for c in (counts, longer)
+        {(r.instance_type, r.batch_size): r for r in vs.rank(profiles(seconds), epochs=known, catalog=PRICES)}
+        for known in (study(counts, values), study(longer, values))
     )
     for pair, row in before.items():
         assert after[pair].cost_usd >= row.cost_usd
@@ -58,11 +58,11 @@ def test_more_epochs_are_never_cheaper_nor_faster(
 
 @settings(max_examples=30, deadline=None)
 @given(steps, epochs, metrics, st.floats(0, 1), objectives)
-def test_a_size_excluded_by_the_minimum_metric_never_wins(
+def test_a_size_excluded_by_the_required_metric_never_wins(
     seconds: list[float], counts: list[float], values: list[float], minimum: float, objective: Any
 ) -> None:
-    selection = vs.select(
-        profiles(seconds), study(counts, values), catalog=PRICES, minimum_metric=minimum, objective=objective
+    selection = vs.rank(
+        profiles(seconds), epochs=study(counts, values).require(minimum), catalog=PRICES, objective=objective
     )
     allowed = {size for size, value in zip(SIZES, values, strict=True) if value >= minimum}
     assert set(selection.batch_sizes) == allowed
@@ -78,6 +78,6 @@ def test_permutations_change_nothing(
     shuffled, runs = list(made), list(known.runs)
     random.shuffle(shuffled)
     random.shuffle(runs)
-    once = vs.select(made, known, catalog=PRICES, objective=objective)
-    again = vs.select(shuffled, vs.ConvergenceStudy.of(runs), catalog=PRICES, objective=objective)
+    once = vs.rank(made, epochs=known, catalog=PRICES, objective=objective)
+    again = vs.rank(shuffled, epochs=vs.ConvergenceStudy.of(runs), catalog=PRICES, objective=objective)
     assert summary(once) == summary(again)

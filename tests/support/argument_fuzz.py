@@ -103,7 +103,7 @@ def targets() -> list[Target]:
         Target("rank all", vs.rank, {"profiles": stepped[:1], "epochs": 10, "catalog": catalog, "machines": "all"}),
         Target("predict", vs.predict, {"profiles": stepped[:1], "catalog": catalog}),
         Target("estimate_memory", vs.estimate_memory, {"profiles": sized, "catalog": catalog}),
-        Target("select", vs.select, {"profiles": more, "study": study, "catalog": catalog}),
+        Target("rank study", vs.rank, {"profiles": more, "epochs": study, "catalog": catalog}),
         Target("Workload", vs.Workload),
         Target("RuntimeEstimate.to_dict", estimate.to_dict),
         Target("ConvergenceStudy.from_epochs", vs.ConvergenceStudy.from_epochs, {"epochs": {64: [10, 12]}}),

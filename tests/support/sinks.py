@@ -196,7 +196,7 @@ def _select(name: str) -> vs.Ranking:
     records = [
         one.model_copy(update={"factors": {"optimizer": level}}) for one in factorial("m") for level in (name, "other")
     ]
-    return vs.select(records, study, catalog=prices(("m", 1.0)))
+    return vs.rank(records, epochs=study, catalog=prices(("m", 1.0)))
 
 
 CHARTS: dict[str, Callable[[str], Any]] = {

@@ -20,7 +20,7 @@ from vmselect.cli.label import label
 from vmselect.cli.mcp import mcp
 from vmselect.cli.output import QuietOption, add_common_options, flag, print_err, set_quiet
 from vmselect.cli.probe import CONTEXT, probe
-from vmselect.cli.rank import next_probe, rank, report, select
+from vmselect.cli.rank import rank
 from vmselect.cli.schema import schema
 from vmselect.errors import VmselectError
 from vmselect.probe.script import Interrupted
@@ -43,9 +43,6 @@ app.command()(check)
 app.command()(label)
 app.command()(estimate)
 app.command()(rank)
-app.command("next")(next_probe)
-app.command()(report)
-app.command()(select)
 app.command()(compare)
 app.command()(export)
 app.command()(mcp)

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from vmselect.cli.options import EpochsOption, ProfilesArgument, RankingOptions, read_numbers, with_ranking_options
+from vmselect.cli.options import ProfilesArgument, RankingOptions, with_ranking_options
 from vmselect.cli.output import JsonOption, print_err, print_written
 from vmselect.errors import ArgumentError
 
@@ -40,7 +40,6 @@ def export(
         Path | None, typer.Option(help="Folder for the tracker's files.", show_default="runs, mlruns or wandb")
     ] = None,
     name: Annotated[str | None, typer.Option(help="Name of the run in the tracker.")] = None,
-    epochs: EpochsOption = None,
     as_json: JsonOption = False,
     *,
     options: RankingOptions,
@@ -62,7 +61,7 @@ def export(
     from vmselect.trackers import FOLDERS, export
 
     target = folder or Path(FOLDERS[to])
-    counts = read_numbers(epochs, option="--epochs") if epochs is not None else None
+    counts = options.values["epochs"]
     if result is Result.score:
         export(score(load_records(profiles)), to=to, folder=target, name=name)
     elif result is Result.estimates:
@@ -73,7 +72,7 @@ def export(
             print_err([found])
             export(found, to=to, folder=target, name=name)
     else:
-        ranking = options.rank(profiles, **({"epochs": counts} if counts is not None else {}))
+        ranking = options.rank(profiles)
         print_err([ranking.verdict])
         export(ranking, to=to, folder=target, name=name)
     print_written([target], as_json=as_json)

@@ -18,7 +18,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
 
 import typer
 
@@ -31,14 +31,16 @@ from vmselect.cli.estimate import estimate, estimate_trainings
 from vmselect.cli.options import PriceOptions, RankingOptions, open_catalog
 from vmselect.cli.output import frame_rows, make_rows, print_err
 from vmselect.cli.prices import find_prices, price_model, show
-from vmselect.cli.rank import next_probe, rank, rank_unprobed, read_epochs
+from vmselect.cli.rank import make_ranking, rank
 from vmselect.cli.sweep import PlannedTrial, show_plan
 from vmselect.errors import ArgumentError, MissingPackageError, ProfileError, VmselectError
+from vmselect.ranking.options import OPTIONS, Option
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
     from vmselect.findings import Finding
+    from vmselect.ranking import Ranking
 
 INSTRUCTIONS = (
     "vmselect finds the cloud VM type on which a deep-learning training is cheapest or fastest. It works from records "
@@ -54,7 +56,7 @@ COMPARED_OTHERWISE = (
     "factors", "scaling", "scale", "needs", "html", "before", "limit_percent", "limit_usd", "markdown",
 )  # fmt: skip
 """Options of the command ``compare`` that compare something else than groups."""
-PATHS = ("profiles", "paths", "history")
+PATHS = ("profiles", "paths", "history", "study", "recalibrate")
 """Texts that name files or folders to read. Arguments of the type ``Path`` are always treated as such."""
 
 
@@ -186,13 +188,13 @@ def list_tools() -> dict[str, Tool]:
             "Rank machines by the time and cost of a training, with intervals, findings and excluded candidates. "
             "'verdict' is the result in words; 'findings' of a row are positions in the list 'findings'.",
             _rank,
-            _parameters(rank, omit=("relative_to", "against", "keep")),
+            _ranking_parameters(top=TOP),
         ),
         "next_probe": Tool(
             "Recommend the machine to probe next: the one whose probe improves the choice most per dollar. "
             "'next_probe' is null if no probe is worth its price.",
             _next_probe,
-            _parameters(next_probe, omit=("keep",)),
+            _ranking_parameters(),
         ),
         "check": Tool(
             "List the findings of profiles: problems of the measurement and of the training, each with its remedy.",
@@ -224,6 +226,28 @@ def _parameters(*sources: Callable[..., Any], omit: Iterable[str] = (), **defaul
         if name not in ("format", *omit)
     }
     return found | {name: found[name].replace(default=value) for name, value in defaults.items()}
+
+
+def _ranking_parameters(**others: Any) -> dict[str, Any]:
+    """Return the parameters of a tool that ranks: options of a ranking with the types of Python, and files."""
+    omit = ("relative_to", "against", "keep", "html", "next_probe", *(("top",) if "top" not in others else ()))
+    parameters = _parameters(rank, omit=omit, **others)
+    for option in OPTIONS:
+        text = get_args(parameters[option.name].annotation)[1]
+        parameters[option.name] = parameters[option.name].replace(annotation=Annotated[_python_type(option), text])
+    return parameters
+
+
+def _python_type(option: Option) -> Any:
+    """The type of an option as an argument of :func:`vmselect.rank`, with the name of a file for its content."""
+    kind: Any = str if option.type is Path and option.several else option.type
+    if option.several:
+        kind = kind | list[kind]
+    if option.name == "objective":
+        kind = kind | dict[str, float]
+    if option.word and option.type is not str:
+        kind = kind | Literal["all"]
+    return kind if option.type is bool else kind | None
 
 
 def _describe(option: Any) -> str:
@@ -289,23 +313,28 @@ def _estimate(*, profiles: list[str], **options: Any) -> dict[str, Any]:
     }
 
 
-def _rank(
-    *, profiles: list[str], epochs: str | None, decide_at: int | None, top: int, **options: Any
-) -> dict[str, Any]:
+def _rank(*, top: int, **arguments: Any) -> dict[str, Any]:
     from vmselect.ranking.output import ranking_output
 
-    ranking = RankingOptions(**options).rank(profiles, **read_epochs(epochs), decide_at=decide_at)
-    return ranking_output(ranking, top=top).payload()
+    return ranking_output(_make_ranking(**arguments), top=top).payload()
 
 
-def _next_probe(*, profiles: list[str], epochs: str | None, decide_at: int | None, **options: Any) -> dict[str, Any]:
-    ranking = rank_unprobed(profiles, epochs, decide_at, RankingOptions(**options))
+def _next_probe(**arguments: Any) -> dict[str, Any]:
+    ranking = _make_ranking(**arguments, unprobed=True)
     probe = ranking.next_probe
     return {
         "next_probe": asdict(probe) if probe else None,
         "verdict": ranking.verdict,
         "expected_regret": ranking.expected_regret,
     }
+
+
+def _make_ranking(
+    *, profiles: list[str], study: list[str] | None, require: str | None, unprobed: bool = False, **arguments: Any
+) -> Ranking:
+    values = {option.name: arguments.pop(option.name) for option in OPTIONS}
+    options = RankingOptions(**arguments, values=values)
+    return make_ranking(profiles, options, study=study, require=require, unprobed=unprobed)
 
 
 def _check(*, profiles: list[str]) -> dict[str, Any]:

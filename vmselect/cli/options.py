@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,33 +18,20 @@ from vmselect import _defaults
 from vmselect._io import check_place, has_file
 from vmselect.cli.output import print_err, working
 from vmselect.errors import ArgumentError, CatalogError
+from vmselect.ranking.options import BY_NAME, ESTIMATE, LIMITS, OPTIONS, PRICES, Option
 from vmselect.units import count_of
 
 if TYPE_CHECKING:
     from vmselect.catalog import Catalog
     from vmselect.ranking import Ranking
 
-limit_option = functools.partial(typer.Option, rich_help_panel="Limits")
-price_option = functools.partial(typer.Option, rich_help_panel="Prices")
-estimate_option = functools.partial(typer.Option, rich_help_panel="Estimate")
-machine_option = functools.partial(typer.Option, rich_help_panel="Machines that were never probed")
-spot_option = functools.partial(typer.Option, rich_help_panel="Spot interruptions")
-emissions_option = functools.partial(typer.Option, rich_help_panel="Energy and CO2")
+limit_option = functools.partial(typer.Option, rich_help_panel=LIMITS)
+price_option = functools.partial(typer.Option, rich_help_panel=PRICES)
 
 ProfilesArgument = Annotated[
     list[str],
     typer.Argument(metavar="PROFILES...", help="Files or folders of profiles, or URLs of folders.", show_default=False),
 ]
-EpochsOption = Annotated[
-    str | None,
-    typer.Option(
-        "--epochs",
-        "-e",
-        help="Epochs to train, as in 50 or 5,10,50; the last number determines the ranking.",
-        show_default="as probed",
-    ),
-]
-DecideAtOption = Annotated[int | None, typer.Option(help="Number of epochs by which to rank, one of --epochs.")]
 TopOption = Annotated[int, typer.Option(help="Number of candidates to show in the table.", min=1)]
 CatalogOption = Annotated[Path | None, price_option(help="Use only the prices of this file (CSV or JSON).")]
 OwnPricesOption = Annotated[
@@ -55,34 +42,40 @@ OwnPricesOption = Annotated[
     ),
 ]
 DateOption = Annotated[str | None, price_option(help="Use the shipped prices of this day, such as 2021-02-28.")]
-MethodOption = Annotated[
-    str | None, estimate_option(help="Estimation method, such as robust or malta-epoch.", show_default=_defaults.METHOD)
-]
-ConfidenceOption = Annotated[
-    float | None,
-    estimate_option(help="Confidence level of the intervals.", show_default=f"{_defaults.CONFIDENCE:g}"),
-]
-ExamplesOption = Annotated[int | None, estimate_option(help="Training examples per epoch. Default: as probed.")]
-ValidationExamplesOption = Annotated[
-    int | None, estimate_option(help="Examples per validation; 0 for none. Default: as probed.")
-]
-ValidationFreqOption = Annotated[
-    int | None, estimate_option(help="Number of epochs from one validation to the next. Default: as probed.")
-]
-ValidationFromOption = Annotated[
-    int | None, estimate_option(help="First epoch that a validation follows. Default: as probed.")
-]
-StepsPerEpochOption = Annotated[float | None, estimate_option(help="Training steps per epoch. Default: as probed.")]
-BootOption = Annotated[float | None, estimate_option(help="Seconds that a machine takes to boot.", show_default="0")]
 KeepOption = Annotated[
     str | None, typer.Option(help="Write the predictions as forecasts to this folder, for vmselect score.")
 ]
 RecalibrateOption = Annotated[
-    bool,
-    estimate_option(
-        "--recalibrate/--no-recalibrate", help="Correct times and intervals by the outcomes in --history.", metavar=""
+    list[str] | None,
+    typer.Option(
+        metavar="FOLDER",
+        rich_help_panel=ESTIMATE,
+        help="Correct times and intervals by the forecasts and outcomes in this folder or URL; may be repeated.",
     ),
 ]
+
+
+def declare(name: str) -> Any:
+    """The command-line declaration of the option ``name`` of a ranking, for commands that take it too."""
+    return typer.Option(**_describe(BY_NAME[name]))
+
+
+def _describe(option: Option) -> dict[str, Any]:
+    """Help text, heading, shown default and placeholder of an option."""
+    default = option.default_text or ("" if option.default in (None, False) else f"{option.default}")
+    texts: dict[str, Any] = {"help": option.text, "show_default": default or False}
+    texts |= {"rich_help_panel": option.panel} if option.panel else {}
+    return texts | ({"metavar": ""} if option.type is bool else {})
+
+
+MethodOption = Annotated[str | None, declare("method")]
+ConfidenceOption = Annotated[float | None, declare("confidence")]
+ExamplesOption = Annotated[int | None, declare("examples")]
+ValidationExamplesOption = Annotated[int | None, declare("validation_examples")]
+ValidationFreqOption = Annotated[int | None, declare("validation_freq")]
+ValidationFromOption = Annotated[int | None, declare("validation_from")]
+StepsPerEpochOption = Annotated[float | None, declare("steps_per_epoch")]
+BootOption = Annotated[float | None, declare("boot_seconds")]
 
 
 @dataclass(kw_only=True)
@@ -104,164 +97,32 @@ class PriceOptions:
 
 @dataclass(kw_only=True)
 class RankingOptions:
-    """The options that the commands ``rank``, ``next``, ``report`` and ``select`` share."""
+    """Options of commands that rank besides those of :data:`~vmselect.ranking.options.OPTIONS`, and their values."""
 
-    objective: Annotated[
-        str | None,
-        typer.Option(
-            "--objective",
-            "-o",
-            help="What to minimize: cost, time, energy, co2, or weights such as cost=0.7,time=0.3.",
-            show_default="cost",
-        ),
-    ] = None
-    batch_size: Annotated[
-        str | None, typer.Option("--batch-size", "-b", help="Batch sizes to rank, as in 64,256, or all.")
-    ] = None
     model: Annotated[str | None, typer.Option(help="Use only the profiles of this model.")] = None
     fit: Annotated[str | None, typer.Option(help="Number or name of the fit to rank, if a script has several.")] = None
     keep: KeepOption = None
-    deadline_hours: Annotated[
-        float | None, limit_option(help="Exclude machines on which the training takes longer than this (hours).")
-    ] = None
-    budget_usd: Annotated[
-        float | None, limit_option(help="Exclude machines on which the training costs more than this (USD).")
-    ] = None
-    deadline_chance: Annotated[
-        float | None,
-        limit_option(help="Least probability of meeting --deadline-hours, such as 0.9; exclude other machines."),
-    ] = None
-    budget_chance: Annotated[
-        float | None,
-        limit_option(help="Least probability of meeting --budget-usd, such as 0.9; exclude other machines."),
-    ] = None
-    co2_limit_kg: Annotated[
-        float | None, limit_option(help="Exclude machines on which the training emits more CO2 than this (kg).")
-    ] = None
-    co2_chance: Annotated[
-        float | None,
-        limit_option(help="Least probability of meeting --co2-limit-kg, such as 0.9; exclude other machines."),
-    ] = None
-    region: Annotated[list[str] | None, price_option(help="Region of the prices, or all; may be repeated.")] = None
-    market: Annotated[
-        str | None,
-        price_option(help="Market: on_demand, spot, reserved_1y, reserved_3y, or all.", show_default=_defaults.MARKET),
-    ] = None
-    services: Annotated[
-        str | None, price_option(help="Also rank the machines at the prices of this service: sagemaker, ec2, or all.")
-    ] = None
+    recalibrate: RecalibrateOption = None
     catalog: CatalogOption = None
     own_prices: OwnPricesOption = None
     date: DateOption = None
-    billing: Annotated[
-        str | None,
-        price_option(help="Billed time: exact, or provider (rounded up as each provider does).", show_default="exact"),
-    ] = None
-    include_retired: Annotated[
-        bool, price_option("--include-retired", help="Also rank VM types that can no longer be rented.", metavar="")
-    ] = False
-    include_unused_gpus: Annotated[
-        bool,
-        price_option(
-            "--include-unused-gpus",
-            help="Also rank probed GPU machines whose GPU the training left unused.",
-            metavar="",
-        ),
-    ] = False
-    machines: Annotated[
-        str | None,
-        machine_option(help="Also rank machines that were never probed: all, or names, as in g5.xlarge,g6.xlarge."),
-    ] = None
-    history: Annotated[
-        list[str] | None,
-        machine_option(help="Folder or URL of records of other trainings, for better predictions; may be repeated."),
-    ] = None
-    gpus: Annotated[
-        str | None,
-        machine_option(help="Also rank machines with these numbers of GPUs of a probed type, as in 1,2,4,8."),
-    ] = None
-    nodes: Annotated[
-        str | None,
-        machine_option(
-            help="Also rank training on these numbers of machines together, as in 3,4. Needs a probe on two machines."
-        ),
-    ] = None
-    constant_batch: Annotated[
-        str | None,
-        machine_option(
-            help="Batch size that stays the same with more GPUs: per_gpu, or global.", show_default="per_gpu"
-        ),
-    ] = None
-    recalibrate: RecalibrateOption = True
-    provider: Annotated[
-        str | None, machine_option(help="With --machines: only machines of these providers, as in aws,gcp.")
-    ] = None
-    gpu: Annotated[str | None, machine_option(help="With --machines: only machines with these GPUs, as in T4,L4.")] = (
-        None
-    )
-    gpu_memory_gib: Annotated[
-        float | None, machine_option(help="With --machines: only machines whose GPU has at least this memory (GiB).")
-    ] = None
-    max_usd_per_hour: Annotated[
-        float | None, machine_option(help="With --machines: only machines up to this price per hour (USD).")
-    ] = None
-    method: MethodOption = None
-    confidence: ConfidenceOption = None
-    examples: ExamplesOption = None
-    validation_examples: ValidationExamplesOption = None
-    validation_freq: ValidationFreqOption = None
-    validation_from: ValidationFromOption = None
-    steps_per_epoch: StepsPerEpochOption = None
-    boot_seconds: BootOption = None
-    interruptions_per_hour: Annotated[float | None, spot_option(help="Expected interruptions of a VM per hour.")] = None
-    checkpoint_minutes: Annotated[
-        float | None,
-        spot_option(help="Minutes between two checkpoints.", show_default=f"{_defaults.CHECKPOINT_MINUTES:g}"),
-    ] = None
-    restart_minutes: Annotated[
-        float | None,
-        spot_option(help="Minutes from an interruption to the restart.", show_default=f"{_defaults.RESTART_MINUTES:g}"),
-    ] = None
+    values: Mapping[str, Any] = field(default_factory=dict)
+    """Values of the options of a ranking by name, as the arguments of :func:`vmselect.rank` take them."""
 
-    energy: Annotated[
-        bool, emissions_option("--energy", help="Show the energy and CO2 of each candidate.", metavar="")
-    ] = False
-    country: Annotated[
-        str | None, emissions_option(help="Country of machines outside the known clouds, such as DE, for CO2.")
-    ] = None
-    grid_g_per_kwh: Annotated[
-        float | None, emissions_option(help="Carbon intensity of the electricity (g of CO2 per kWh).")
-    ] = None
-    grid_hourly: Annotated[
-        Path | None, emissions_option(help="CSV file with the carbon intensity of every hour (column g_per_kwh).")
-    ] = None
-    start_hour: Annotated[
-        float | None,
-        emissions_option(
-            help="Row of --grid-hourly (0 is the first hour) at which the training starts. Default: mean of all."
-        ),
-    ] = None
-    pue: Annotated[
-        float | None, emissions_option(help="Energy of the data centre per energy of its machines, such as 1.2.")
-    ] = None
-    emissions_basis: Annotated[
-        str | None,
-        emissions_option(
-            help="Compute CO2 from the local grid (location), or subtract the carbon-free energy that the provider "
-            "buys (market)."
-        ),
-    ] = None
-
-    def rank(self, profiles: list[str], **given: Any) -> Ranking:
-        """Rank the machines of the profiles or, if ``study`` is given, pairs of machine and batch size."""
-        from vmselect.ranking import rank, select
-        from vmselect.records import load_profiles
+    def rank(self, profiles: list[str], **arguments: Any) -> Ranking:
+        """Rank the machines of the profiles; ``arguments`` are further arguments of :func:`vmselect.rank`."""
+        from vmselect.estimation.programs import choose_profiles
+        from vmselect.ranking import rank
+        from vmselect.records import load_profiles, load_records
         from vmselect.sweeps import read_state
         from vmselect.sweeps.run import skipped_findings
 
-        make = select if "study" in given else rank
+        fit = int(self.fit) if self.fit is not None and self.fit.isdecimal() else self.fit
         with working("Ranking machines"):
-            ranking = make(load_profiles(profiles), **self._arguments(), **given)
+            records = choose_profiles(load_profiles(profiles), model=self.model, fit=fit)
+            ranking = rank(records, **(self._arguments() | arguments))
+            if self.recalibrate:
+                ranking = ranking.recalibrated(load_records(self.recalibrate))
         sweeps = [path for path in profiles if has_file(Path(path, "journal.jsonl"))]
         spared = [finding for path in sweeps for finding in skipped_findings(read_state(path))]
         if self.keep is not None:
@@ -270,51 +131,58 @@ class RankingOptions:
         return ranking.with_findings(spared) if spared else ranking
 
     def _arguments(self) -> dict[str, Any]:
-        """Return the given options as arguments of :func:`vmselect.rank`."""
+        """Return the options as arguments of :func:`vmselect.rank`, those of an object as this object."""
         from vmselect.estimation import Workload
         from vmselect.records import load_records
 
-        given = {one.name: value for one in fields(self) if (value := getattr(self, one.name)) is not None}
-        given.pop("keep", None)
-        date, own_prices = given.pop("date", None), given.pop("own_prices", None)
-        given["catalog"] = open_catalog(given.get("catalog"), date=date, own_prices=own_prices)
-        if "objective" in given:
-            given["objective"] = read_weights(given["objective"], option="--objective", single=str)
-        if given.get("batch_size") not in (None, "all"):
-            given["batch_size"] = read_numbers(given["batch_size"], option="--batch-size")
-        if given.get("fit", "").isdecimal():
-            given["fit"] = int(given["fit"])
-        if given.get("market") not in (None, "all"):
-            given["market"] = given["market"].split(",")
-        if given.get("services") not in (None, "all"):
-            given["services"] = given["services"].split(",")
-        if given.get("region") == ["all"]:
-            given["region"] = "all"
-        for name in ("provider", "gpu"):
-            if name in given:
-                given[name] = given[name].split(",")
-        for name in ("gpus", "nodes"):
-            if name in given:
-                given[name] = read_numbers(given[name], option=f"--{name}")
-        if given.get("machines") not in (None, "all", "catalog"):
-            given["machines"] = given["machines"].split(",")
-        if "history" in given:
-            given["history"] = load_records(given["history"])
-        schedule = {name: given.pop(name, None) for name in ("validation_freq", "validation_from")}
-        if any(schedule.values()):
-            given["workload"] = Workload(**schedule)
-        names = {
-            "country": "country", "grid_g_per_kwh": "grid_g_per_kwh", "grid_hourly": "hourly",
-            "start_hour": "start_hour", "pue": "pue", "emissions_basis": "basis",
-        }  # fmt: skip
-        emissions = {field: given.pop(name) for name, field in names.items() if name in given}
-        if given.pop("energy") or emissions:
-            given["emissions"] = emissions
-        per_hour = given.pop("interruptions_per_hour", None)
-        minutes = {name: given.pop(name) for name in ("checkpoint_minutes", "restart_minutes") if name in given}
-        if per_hour is not None:
-            given["interruptions"] = {"per_hour": per_hour, **minutes}
-        return given
+        owned: dict[str, dict[str, Any]] = {}
+        for option in OPTIONS:
+            if self.values.get(option.name) not in (None, False):
+                owned.setdefault(option.owner, {})[option.argument] = self.values[option.name]
+        arguments = owned.get("rank", {})
+        if "history" in arguments:
+            arguments["history"] = load_records(arguments["history"])
+        if "workload" in owned:
+            arguments["workload"] = Workload(**owned["workload"])
+        if "scale" in owned:
+            arguments["scale"] = owned["scale"]
+        if "interruptions" in owned:
+            if "interruptions" not in arguments:
+                named = next(iter(owned["interruptions"]))
+                raise ArgumentError(f"{named}= needs a rate of interruptions. Pass interruptions= too.")
+            arguments["interruptions"] = {"per_hour": arguments["interruptions"], **owned["interruptions"]}
+        if "emissions" in owned or "emissions" in arguments:
+            arguments["emissions"] = owned.get("emissions", {})
+        prices = open_catalog(self.catalog, date=self.date, own_prices=self.own_prices)
+        arguments["catalog"] = prices.where(**owned["catalog"]) if "catalog" in owned else prices
+        return arguments
+
+
+def as_parameter(option: Option) -> inspect.Parameter:
+    """The command-line option of an option of a ranking. A list is written with commas."""
+    kind: Any = option.type
+    if option.several:
+        kind = list[str]
+    name = f"--{option.name.replace('_', '-')}"
+    option_of_typer = typer.Option(*filter(None, (name, option.short)), **_describe(option))
+    # An option that is not given is None, so that the default of the Python function applies.
+    kind, default = (bool, False) if option.type is bool else (kind | None, None)
+    annotation = Annotated[kind, option_of_typer]
+    return inspect.Parameter(option.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+
+
+def parse(option: Option, value: Any) -> Any:
+    """Convert the value of a command-line option to the value that :func:`vmselect.rank` takes."""
+    if value is None or (not option.several and option.name != "objective"):
+        return value
+    if option.name == "objective":
+        return read_weights(value, option="--objective", single=str)
+    if option.type is Path:  # a path may contain a comma
+        return value
+    texts = [text.strip() for part in value for text in part.split(",")]
+    if option.word and texts == [option.word]:
+        return option.word
+    return read_numbers(",".join(texts), option=f"--{option.name.replace('_', '-')}") if option.type is int else texts
 
 
 Command = Callable[..., None]
@@ -342,7 +210,23 @@ def with_options(kind: type, argument: str) -> Callable[[Command], Command]:
     return decorate
 
 
-with_ranking_options = with_options(RankingOptions, "options")
+def with_ranking_options(command: Command) -> Command:
+    """Return ``command`` with all options of a ranking, which it receives as ``options``."""
+    own = [one for one in inspect.signature(command, eval_str=True).parameters.values() if one.name != "options"]
+    shared = dict(inspect.signature(RankingOptions, eval_str=True).parameters)
+    del shared["values"]
+
+    @functools.wraps(command)
+    def run(**given: Any) -> None:
+        values = {option.name: parse(option, given.pop(option.name)) for option in OPTIONS}
+        options = RankingOptions(**{name: given.pop(name) for name in shared}, values=values)
+        command(**given, options=options)
+
+    parameters = [*own, *map(as_parameter, OPTIONS), *shared.values()]
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    return run
+
+
 with_price_options = with_options(PriceOptions, "prices")
 
 

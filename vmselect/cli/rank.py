@@ -1,27 +1,18 @@
-"""The commands ``rank``, ``next``, ``report`` and ``select``, which rank machines by their profiles and prices."""
+"""The command ``rank``, which ranks machines by their profiles and prices."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from vmselect.cli.options import (
-    DecideAtOption,
-    EpochsOption,
-    ProfilesArgument,
-    RankingOptions,
-    TopOption,
-    read_numbers,
-    read_weights,
-    with_ranking_options,
-)
+from vmselect.cli.options import ProfilesArgument, RankingOptions, TopOption, read_weights, with_ranking_options
 from vmselect.cli.output import (
     Format,
     FormatOption,
     emit,
+    flag,
     frame_rows,
     print_csv,
     print_err,
@@ -29,6 +20,7 @@ from vmselect.cli.output import (
     print_out,
     print_table,
 )
+from vmselect.errors import ArgumentError
 
 if TYPE_CHECKING:
     from vmselect.ranking import Ranking, Row
@@ -48,7 +40,7 @@ TABLE = (
     "",
 )
 MAX_REASONS = 3
-"""Number of excluded candidates that ``vmselect next`` prints if it recommends no probe."""
+"""Number of excluded candidates that ``vmselect rank --next`` prints if it recommends no probe."""
 SPARE = ("provider", "region", "market", "batch", "epochs")
 COLUMNS = (
     "rank", "instance_type", "provider", "service", "region", "market", "batch_size", "epochs",
@@ -61,8 +53,17 @@ COLUMNS = (
 def rank(
     profiles: ProfilesArgument,
     *,
-    epochs: EpochsOption = None,
-    decide_at: DecideAtOption = None,
+    study: Annotated[
+        list[str] | None,
+        typer.Option("--study", "-s", help="Convergence study (file or folder) with the epochs; may be repeated."),
+    ] = None,
+    require: Annotated[
+        str | None, typer.Option(help="With --study: final metric to reach, as in 0.97 or val_loss=0.2.")
+    ] = None,
+    next_probe: Annotated[
+        bool, flag("--next", help="Recommend the machine to probe next instead, of all machines or --machines.")
+    ] = False,
+    html: Annotated[Path | None, typer.Option(help="Also write the ranking as a page to this HTML file.")] = None,
     relative_to: Annotated[
         str | None, typer.Option(help="Also show price, speed and cost relative to this instance type.")
     ] = None,
@@ -79,31 +80,42 @@ def rank(
     determines the ranking. CSV output contains all numbers of epochs, JSON output also the findings and excluded
     candidates. Findings are printed to standard error. Exit code 1 if no candidate meets the limits.
 
+    With --study, pairs of machine and batch size are ranked by the training until the model converges. With --next,
+    the command names the machine whose probe improves the choice most per dollar; exit code 1 if none is worth its
+    cost.
+
     Examples:
 
       vmselect rank profiles/ --epochs 50
 
+      vmselect rank profiles/ --epochs 50 --html report.html
+
       vmselect rank profiles/ --epochs 5,10,20 --objective time --deadline-hours 4
 
-      vmselect rank profiles/ -e 50 --market all --interruptions-per-hour 0.05 --checkpoint-minutes 30
+      vmselect rank profiles/ -e 50 --market all --interruptions 0.05 --checkpoint-minutes 30
 
       vmselect rank profiles/ -e 50 --machines all --history team/ --max-usd-per-hour 4
+
+      vmselect rank profiles/ -e 50 --next
+
+      vmselect rank profiles/ --study study/ --require val_accuracy=0.97,val_loss=0.2
 
       vmselect rank profiles/ -e 50 --gpus 1,2,4,8
 
       vmselect rank profiles/ -e 50 --objective cost=0.8,co2=0.2 --co2-limit-kg 5
 
-      vmselect rank profiles/ -e 50 --relative-to g4dn.xlarge
-
       vmselect rank profiles/ -e 50 --against watched/
-
-      vmselect rank profiles/ -e 50 --keep forecasts/
 
       vmselect rank profiles/ -e 50 --format json > ranking.json
     """
     from vmselect.records import load_profiles
 
-    ranking = options.rank(profiles, **read_epochs(epochs), decide_at=decide_at)
+    ranking = make_ranking(profiles, options, study=study, require=require, unprobed=next_probe)
+    if html is not None:
+        print_err([f"Report: {ranking.report(html).resolve().as_uri()}"])
+    if next_probe:
+        _print_next_probe(ranking, format)
+        return
     compared = ranking.relative_to(relative_to) if relative_to and ranking else None
     accuracy = ranking.against(load_profiles(against)) if against and ranking else None
     print_ranking(ranking, top=top, format=format)
@@ -118,36 +130,41 @@ def rank(
         print_err([*str(accuracy).splitlines(), *(f"Not compared: {one}." for one in accuracy.excluded)])
 
 
-@with_ranking_options
-def next_probe(
-    profiles: ProfilesArgument,
-    *,
-    epochs: EpochsOption = None,
-    decide_at: DecideAtOption = None,
-    format: FormatOption = Format.table,  # noqa: A002
+def make_ranking(
+    profiles: list[str],
     options: RankingOptions,
-) -> None:
-    """Recommend the machine to probe next: the one whose probe improves the choice most per dollar.
+    *,
+    study: list[str] | None = None,
+    require: str | None = None,
+    unprobed: bool = False,
+) -> Ranking:
+    """Rank the machines of ``profiles``, with the epochs of a ``study`` if there is one.
 
-    All GPU machines of the catalog are considered, unless --machines lists others. Exit code 1 if no probe is worth
-    its cost for this training.
-
-    Examples:
-
-      vmselect next profiles/ --epochs 50
-
-      vmselect next profiles/ --epochs 50 --history team/ --objective time --format json
+    With ``unprobed``, all machines of the catalog are added, unless ``--machines`` lists some of them.
     """
+    from vmselect.convergence import ConvergenceStudy
+
+    more: dict[str, Any] = {"machines": options.values.get("machines") or "all"} if unprobed else {}
+    if study:
+        if options.values.get("epochs"):
+            raise ArgumentError("--study and --epochs both give the number of epochs. Pass only one of them.")
+        runs = ConvergenceStudy.load(study)
+        more["epochs"] = runs.require(read_weights(require, option="--require", single=float)) if require else runs
+    elif require:
+        raise ArgumentError("--require states a metric that a study has to reach. Pass --study too.")
+    return options.rank(profiles, **more)
+
+
+def _print_next_probe(ranking: Ranking, format: Format) -> None:  # noqa: A002
     from vmselect.ranking.next_probe import explain_no_probe
     from vmselect.ranking.output import NextProbeOutput
 
-    ranking = rank_unprobed(profiles, epochs, decide_at, options)
     probe = ranking.next_probe
     if format is Format.table:
         print_out(probe or explain_no_probe(ranking))
         print_err([ranking.verdict])
         if probe is None:
-            reasons = dict.fromkeys(str(one) for one in ranking.excluded)
+            reasons = dict.fromkeys(map(str, ranking.excluded))
             print_err(f"Excluded: {reason}." for reason in list(reasons)[:MAX_REASONS])
     else:
         emit([vars(probe)] if probe else [], NextProbeOutput, format=format)
@@ -155,102 +172,24 @@ def next_probe(
         raise typer.Exit(1)
 
 
-@with_ranking_options
-def report(
-    profiles: ProfilesArgument,
-    *,
-    epochs: EpochsOption = None,
-    decide_at: DecideAtOption = None,
-    output: Annotated[Path, typer.Option("--output", help="HTML file to write.")] = Path("report.html"),
-    options: RankingOptions,
-) -> None:
-    """Write the ranking as one self-contained HTML page, in which objective and limits can be changed.
-
-    The URL of the page is printed to standard output. Exit code 1 if no candidate meets the limits; the page then
-    states why.
-
-    Examples:
-
-      vmselect report profiles/ --epochs 5,10,20 --output report.html
-
-      vmselect report profiles/ --epochs 50 --market all --batch-size all
-    """
-    ranking = options.rank(profiles, **read_epochs(epochs), decide_at=decide_at)
-    page = ranking.report(output)
-    print_err([ranking.verdict])
-    print_out(page.resolve().as_uri())
-    if not ranking:
-        raise typer.Exit(1)
-
-
-@with_ranking_options
-def select(
-    profiles: ProfilesArgument,
-    *,
-    study: Annotated[
-        list[str],
-        typer.Option("--study", "-s", help="Convergence study (file or folder); may be repeated.", show_default=False),
-    ],
-    minimum_metric: Annotated[
-        str | None, typer.Option(help="Final metric that a batch size must reach, as in 0.97 or val_loss=0.2.")
-    ] = None,
-    report: Annotated[Path | None, typer.Option(help="Also write the report page to this HTML file.")] = None,
-    top: TopOption = 20,
-    format: FormatOption = Format.table,  # noqa: A002
-    options: RankingOptions,
-) -> None:
-    """Rank pairs of VM type and batch size by the time and cost of training until the model converges.
-
-    The number of epochs of each batch size comes from a convergence study, the time per epoch from the profiles.
-    Findings are printed to standard error. Exit code 1 if no pair meets the limits.
-
-    Examples:
-
-      vmselect select profiles/ --study study/
-
-      vmselect select profiles/ --study study/ --minimum-metric val_accuracy=0.97,val_loss=0.2 --objective time
-
-      vmselect select profiles/ -s study/ --batch-size 64,128,256 --report report.html
-    """
-    from vmselect.convergence import ConvergenceStudy
-
-    required = minimum_metric and read_weights(minimum_metric, option="--minimum-metric", single=float)
-    selection = options.rank(profiles, study=ConvergenceStudy.load(study), minimum_metric=required)
-    if report is not None:
-        print_err([f"Report: {selection.report(report).resolve().as_uri()}"])
-
-    def metric(row: Row) -> dict[str, Any]:
-        return {selection.study.monitor: selection.metric(row.batch_size)} if selection.study else {}
-
-    print_ranking(selection, top=top, format=format, more=metric)
-
-
-def rank_unprobed(profiles: list[str], epochs: str | None, decide_at: int | None, options: RankingOptions) -> Ranking:
-    """Rank the probed machines, and all other machines of the catalog unless ``--machines`` lists some of them."""
-    options.machines = options.machines or "all"
-    return options.rank(profiles, **read_epochs(epochs), decide_at=decide_at)
-
-
-def read_epochs(epochs: str | None) -> dict[str, Any]:
-    """Return the argument ``epochs`` of a ranking as a dict; empty if the option is not given."""
-    return {} if epochs is None else {"epochs": read_numbers(epochs, option="--epochs")}
-
-
 def print_ranking(
     ranking: Ranking,
     *,
     top: int,
     format: Format,  # noqa: A002
-    more: Callable[[Row], dict[str, Any]] = lambda _: {},
 ) -> None:
     """Print ``ranking`` to standard output and its findings to standard error.
 
-    A table has at most ``top`` rows. ``more(row)`` returns columns to add after the epochs.
+    A table has at most ``top`` rows. With a study, its final metric is a column after the epochs.
     """
     from vmselect.ranking.measures import MEASURES
     from vmselect.ranking.output import ranking_output
 
-    names = tuple(more(ranking.best)) if ranking else ()
+    names = (ranking.study.monitor,) if ranking.study else ()
+
+    def more(row: Row) -> dict[str, Any]:
+        return {name: ranking.metric(row.batch_size) for name in names}
+
     if format is Format.json:
         print_json(ranking_output(ranking))
     elif format is Format.csv:

@@ -383,7 +383,7 @@ def _next_commands(result: SweepResult, catalog: Catalog | None, price_options: 
     if not trainings:
         return []
     folder = shlex.quote(str(result.folder))
-    command = _choose_command(trainings, folder, catalog, price_options, stand_ins=result.stand_ins)
+    command = _choose_command(trainings, folder, catalog, price_options)
     lines = [f"Next: vmselect {command}"]
     if len({record.factors.get("nodes", 1) for record in trainings}) > 1:
         lines.append(
@@ -397,25 +397,16 @@ def _choose_command(
     folder: str,
     catalog: Catalog | None,
     price_options: Sequence[str],
-    *,
-    stand_ins: bool,
 ) -> str:
-    """Return the words after "vmselect" of the first command of :func:`_next_commands`.
-
-    A computer that represents machines with GPUs (``stand_ins``) may have none.
-    """
+    """Return the words after "vmselect" of the first command of :func:`_next_commands`."""
     from vmselect.estimation import fit_runtime
     from vmselect.ranking import rank
 
     several = len({record.batch_size for record in trainings}) > 1
     options = [f"--epochs {EXAMPLE_EPOCHS}", *price_options, *(["--batch-size all"] if several else [])]
-    for unused in (False, True) if stand_ins else (False,):
-        with contextlib.suppress(VmselectError):
-            if rank(
-                trainings, epochs=EXAMPLE_EPOCHS, catalog=catalog, batch_size="all" if several else None,
-                include_unused_gpus=unused,
-            ):  # fmt: skip
-                return " ".join(["rank", folder, *options, *(["--include-unused-gpus"] if unused else [])])
+    with contextlib.suppress(VmselectError):
+        if rank(trainings, epochs=EXAMPLE_EPOCHS, catalog=catalog, batch_size="all" if several else None):
+            return " ".join(["rank", folder, *options])
     for record in trainings:
         with contextlib.suppress(VmselectError):
             fit_runtime(record)

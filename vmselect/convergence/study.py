@@ -19,6 +19,8 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal
 
+from pydantic import PrivateAttr
+
 from vmselect._checks import check_choice, check_count, check_name, check_number, list_items, maybe, show
 from vmselect.errors import ArgumentError, ProfileError
 from vmselect.findings import Finding, findings_html, table_html
@@ -157,6 +159,8 @@ class ConvergenceStudy(ConvergenceRecord):
     14.0
     """
 
+    _required: dict[str, float] = PrivateAttr(default_factory=dict)
+
     @classmethod
     def of(cls, runs: Iterable[ConvergenceRun]) -> ConvergenceStudy:
         """A study made of ``runs``, which may be in any order."""
@@ -233,6 +237,28 @@ class ConvergenceStudy(ConvergenceRecord):
     def monitor(self) -> str:
         """Name of the monitored metric."""
         return self.rule.monitor
+
+    def require(self, metric: float | Mapping[str, float]) -> ConvergenceStudy:
+        """A copy of the study for rankings that exclude batch sizes whose final metric does not reach ``metric``.
+
+        A number is the value that the monitored metric must reach; a mapping has a value for each metric by name. For
+        metrics where smaller is better, it is an upper bound.
+
+        >>> study = ConvergenceStudy.from_epochs({256: 14, 1024: 22}, metrics={256: 0.97, 1024: 0.95})
+        >>> study.require(0.96).required
+        {'val_accuracy': 0.96}
+        """
+        values = dict(metric) if isinstance(metric, Mapping) else {self.monitor: metric}
+        study = self.model_copy()
+        study._required = {name: check_number(f"required {name}", value) for name, value in values.items()}
+        for name in values:
+            self.metric(1, name)  # raises if no run has this metric
+        return study
+
+    @property
+    def required(self) -> dict[str, float]:
+        """Values that the final metrics must reach in a ranking, by name; empty without :meth:`require`."""
+        return dict(self._required)
 
     @property
     def batch_sizes(self) -> tuple[int, ...]:

@@ -77,6 +77,9 @@ def fit_runtime(
         wanted = Workload.merge(workload, fields)
     except ArgumentError as wrong:
         raise ArgumentError(f"{title}: {wrong}") from None
+    if wanted.boot_seconds:
+        boot = {"boot": (wanted.boot_seconds, 0.0)}
+    wanted = replace(wanted, boot_seconds=None)  # it is no part of the work
 
     if disturbances is None:
         disturbances = {profile.id: Examination.of(profile).disturbance for profile in measured}

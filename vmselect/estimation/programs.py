@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from html import escape
 from typing import Any
 
-from vmselect._checks import check_count, maybe
+from vmselect._checks import check_count, check_name, maybe, show
 from vmselect.errors import ArgumentError, EstimateError
 from vmselect.estimation.methods import Profiles, fit_runtime
 from vmselect.estimation.runtime import TERMS, RuntimeEstimate
@@ -19,6 +19,33 @@ from vmselect.units import format_seconds, list_all, printable
 
 EXCLUDED_FIT = "fit-excluded"
 """Code of the finding about a fit whose time could not be estimated, so that the sum does not include it."""
+
+
+def choose_profiles(
+    profiles: Sequence[Profile], *, model: str | None = None, fit: int | str | None = None
+) -> list[Profile]:
+    """Profiles of the model ``model`` and of the training ``fit`` (number or name) of a program; None selects all."""
+    model = maybe(check_name, "model", model)
+    of_model = [profile for profile in profiles if model is None or profile.model == model]
+    if not of_model:
+        models = ", ".join(sorted({profile.model or "unnamed" for profile in profiles}))
+        raise ArgumentError(f"No profile is of the model {show(model)}. Choose one of: {models}.")
+    if fit is None:
+        return of_model
+    training = check_name("fit", fit) if isinstance(fit, str) else check_count("fit", fit)
+    chosen = [
+        profile
+        for profile in of_model
+        if profile.fit is not None and training in (profile.fit.number, profile.fit.name)
+    ]
+    if not chosen:
+        fits = {(profile.fit.number, profile.fit.name) for profile in of_model if profile.fit is not None}
+        names = ", ".join(f"{number} ({name})" if name else str(number) for number, name in sorted(fits, key=str))
+        raise ArgumentError(
+            f"No profile is of the training {show(training)}, passed as fit. "
+            f"Trainings to choose from, by number (and name): {names or 'none, so omit fit'}."
+        )
+    return chosen
 
 
 @dataclass(frozen=True)

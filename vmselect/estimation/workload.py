@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from vmselect._checks import MAX_COUNT, check_count, check_number, maybe, show
+from vmselect._checks import MAX_COUNT, check_count, check_number, check_seconds, maybe, show
 from vmselect.errors import ArgumentError, EstimateError
 from vmselect.records import Epoch, Profile, Setup
 
@@ -34,6 +34,7 @@ class Workload:
     ``partial_batch`` is the number of examples in the smaller last batch, or 0 if all batches have the same size.
     Validation follows epoch ``validation_from`` (by default ``validation_freq``) and every ``validation_freq`` epochs
     from there on, until epoch ``validation_until`` (by default until the end of the training).
+    ``boot_seconds`` is the time that a machine takes to boot, which is added.
 
     >>> Workload.of(examples=1000, batch_size=64).steps_per_epoch
     16
@@ -50,10 +51,12 @@ class Workload:
     validation_freq: int | None = None
     validation_from: int | None = None
     validation_until: int | None = None
+    boot_seconds: float | None = None
 
     def __post_init__(self) -> None:
         for name, least in MIN_COUNTS.items():
             object.__setattr__(self, name, maybe(check_count, name, getattr(self, name), least=least))
+        object.__setattr__(self, "boot_seconds", maybe(check_seconds, "boot_seconds", self.boot_seconds))
         if self.steps_per_epoch is not None:
             steps = check_number("steps_per_epoch", self.steps_per_epoch, least=1, most=MAX_COUNT)
             object.__setattr__(self, "steps_per_epoch", int(steps) if steps.is_integer() else steps)

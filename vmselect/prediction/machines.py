@@ -248,28 +248,22 @@ def choose_machines(
     include_retired: bool = False,
     provider: Sequence[str] | None = None,
     gpu: Sequence[str] | None = None,
-    gpu_memory_gib: float | None = None,
-    max_usd_per_hour: float | None = None,
 ) -> list[Machine]:
-    """Machine types with an offer that matches all filters.
+    """Machine types with an offer that matches all filters and the restrictions of the catalog.
 
     ``names`` are instance types, with or without a GPU; if it is None, all machine types with a GPU are considered. An
-    empty ``regions``, and None for any other filter, matches all. ``gpu_memory_gib`` is the minimum memory of one GPU.
+    empty ``regions``, and None for any other filter, matches all.
     """
     offers = types.catalog.offers(
         market=list(markets) if markets is not None else None, region=list(regions) or None,
         provider=list(provider) if provider else None, gpu=list(gpu) if gpu else None,
-        retired=None if include_retired else False,
+        retired=None if include_retired or types.catalog.retired else False,
     )  # fmt: skip
     fits = np.ones(len(offers), dtype=bool)
     if names is None:
         fits &= offers["gpu_count"].to_numpy(dtype=float) > 0
     else:
         fits &= offers["instance_type"].isin(names).to_numpy()
-    if gpu_memory_gib is not None:
-        fits &= offers["gpu_memory_gib"].to_numpy(dtype=float) >= gpu_memory_gib
-    if max_usd_per_hour is not None:
-        fits &= offers["usd_per_hour"].to_numpy(dtype=float) <= max_usd_per_hour
     sold = offers.loc[fits, ["instance_type", "provider"]].drop_duplicates()
     pairs = {(str(name), str(seller)) for name, seller in sold.itertuples(index=False)}
     machines = (machine for name in sorted(types.by_name) for machine in types.by_name[name])

@@ -1,14 +1,37 @@
-"""Rankings: machine estimates joined with prices, ordered by cost, time or both, under a deadline and a budget."""
+"""Rankings: machine estimates joined with prices, ordered by cost, time or both, under a deadline and a budget.
 
-from vmselect.ranking.estimates import MachineEstimate as MachineEstimate
-from vmselect.ranking.measures import MEASURES as MEASURES
-from vmselect.ranking.rank_machines import rank as rank
-from vmselect.ranking.rank_machines import select as select
-from vmselect.ranking.result import Crossover as Crossover
-from vmselect.ranking.result import Ranking as Ranking
-from vmselect.ranking.rows import Excluded as Excluded
-from vmselect.ranking.rows import Row as Row
-from vmselect.ranking.selection_cost import MethodologyCost as MethodologyCost
-from vmselect.ranking.selection_cost import SelectionCost as SelectionCost
-from vmselect.ranking.spot import Interruptions as Interruptions
-from vmselect.ranking.transfer_cost import Transfer as Transfer
+Each name is loaded when it is first used, so that the command line can read the options without loading anything heavy.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from vmselect._optional import load_on_use
+
+if TYPE_CHECKING:
+    from vmselect.ranking.estimates import MachineEstimate as MachineEstimate
+    from vmselect.ranking.measures import MEASURES as MEASURES
+    from vmselect.ranking.rank_machines import rank as rank
+    from vmselect.ranking.result import Crossover as Crossover
+    from vmselect.ranking.result import Ranking as Ranking
+    from vmselect.ranking.rows import Excluded as Excluded
+    from vmselect.ranking.rows import Row as Row
+    from vmselect.ranking.scaled import Scale as Scale
+    from vmselect.ranking.selection_cost import MethodologyCost as MethodologyCost
+    from vmselect.ranking.selection_cost import SelectionCost as SelectionCost
+    from vmselect.ranking.spot import Interruptions as Interruptions
+    from vmselect.ranking.transfer_cost import Transfer as Transfer
+
+_HOMES = {
+    "vmselect.ranking.estimates": ("MachineEstimate",),
+    "vmselect.ranking.measures": ("MEASURES",),
+    "vmselect.ranking.rank_machines": ("rank",),
+    "vmselect.ranking.result": ("Crossover", "Ranking",),
+    "vmselect.ranking.rows": ("Excluded", "Row",),
+    "vmselect.ranking.scaled": ("Scale",),
+    "vmselect.ranking.selection_cost": ("MethodologyCost", "SelectionCost",),
+    "vmselect.ranking.spot": ("Interruptions",),
+    "vmselect.ranking.transfer_cost": ("Transfer",),
+}  # fmt: skip
+__all__, __getattr__ = load_on_use(__name__, _HOMES)

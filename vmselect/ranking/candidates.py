@@ -26,7 +26,7 @@ from vmselect.findings import Finding
 from vmselect.intervals import Interval
 from vmselect.ranking.energy import PowerTable, estimate_power, kg_per_kwh
 from vmselect.ranking.estimates import MachineEstimate
-from vmselect.ranking.measures import Settings
+from vmselect.ranking.options import Settings
 from vmselect.ranking.rows import Bools, Excluded, Floats, Ints
 from vmselect.records import Profile
 from vmselect.units import list_some
@@ -180,57 +180,83 @@ def _plain(value: Any) -> Any:
     return None if pd.isna(value) else value
 
 
+class _Shelf:
+    """The offers of some instance types in all markets, sorted by instance type, to look up those of a machine."""
+
+    def __init__(self, names: set[str], catalog: Catalog) -> None:
+        self.offers = _offers_of(names, catalog)
+        self._names = self.offers["instance_type"].to_numpy(dtype=str)
+        self._providers = self.offers["provider"].to_numpy(dtype=str)
+        self.regions = self.offers["region"].to_numpy(dtype=str)
+        # A catalog without restrictions contains retired types, which are ranked only if it was asked for them.
+        self._rented = np.ones(len(self.offers), dtype=bool) if catalog.retired else ~self.offers["retired"].to_numpy()
+
+    def rows(self, machine: MachineEstimate | Service) -> Ints:
+        """Row numbers of the offers of a machine in all regions."""
+        sides = (np.searchsorted(self._names, machine.instance_type, side) for side in ("left", "right"))
+        rows = np.arange(*sides)
+        return rows[self._providers[rows] == machine.provider] if machine.provider else rows
+
+    def rented(self, rows: Ints) -> Ints:
+        """Those of the ``rows`` that can be rented."""
+        return rows[self._rented[rows]]
+
+    def within(self, rows: Ints, regions: Sequence[str]) -> Ints:
+        """Those of the ``rows`` in ``regions``; all if there are none."""
+        return rows[np.isin(self.regions[rows], regions)] if regions else rows
+
+
 def match_offers(
-    machines: Sequence[MachineEstimate] | Sequence[Service],
-    catalog: Catalog,
-    *,
-    regions: Sequence[str] | None,
-    include_retired: bool,
-    include_unused_gpus: bool,
+    machines: Sequence[MachineEstimate] | Sequence[Service], catalog: Catalog, *, regions: Sequence[str] | None
 ) -> tuple[pd.DataFrame, list[Ints], list[Excluded]]:
     """Table of the offers in all markets, row numbers of the offers of each machine, and machines without an offer.
 
     If ``regions`` is empty, offers of all regions are used. If it is None, only offers of the region in which the
     machine was measured are used, or offers of all regions if that region is unknown.
     """
-    offers = _offers_of({one.instance_type for one in machines}, catalog)
-    names, retired = offers["instance_type"].to_numpy(dtype=str), offers["retired"].to_numpy(dtype=bool)
-    providers, sold_in = offers["provider"].to_numpy(dtype=str), offers["region"].to_numpy(dtype=str)
+    shelf = _Shelf({machine.instance_type for machine in machines}, catalog)
     matched: list[Ints] = []
+    unmatched: list[MachineEstimate | Service] = []
+    for machine in machines:
+        rows = shelf.within(shelf.rows(machine), machine.regions if regions is None else regions)
+        matched.append(shelf.rented(rows))
+        if not len(matched[-1]):
+            unmatched.append(machine)
     excluded: list[Excluded] = []
-    for one in machines:
-        mine = np.arange(*(np.searchsorted(names, one.instance_type, side) for side in ("left", "right")))
-        if one.provider:
-            mine = mine[providers[mine] == one.provider]
-        places = one.regions if regions is None else regions
-        here = mine[np.isin(sold_in[mine], places)] if places else mine
-        matched.append(here if include_retired else here[~retired[here]])
-        if len(matched[-1]):
-            continue
-        name = one.instance_type
-        if len(here):
-            how = "pass include_retired=True (--include-retired) to rank it at its last price"
-            reason = f"{name} can no longer be rented; {how}"
-            if date := last_sold(name):
-                reason += f", or use the prices of {date} (Catalog.embedded({date!r}), --date {date})"
-            excluded.append(Excluded(one.title, "retired", reason))
-        else:
-            reason = _explain_no_price(name, one.provider, places, sold_in[mine], catalog)
-            excluded.append(Excluded(one.title, "no_price", reason))
-    if include_unused_gpus:
-        return offers, matched, excluded
-    matched, unused = _drop_unused_gpus(machines, offers, matched)
-    return offers, matched, [*excluded, *unused]
+    if unmatched:
+        # The reason is sought in all prices: a machine that the filters leave out does have a price.
+        everything = _Shelf({machine.instance_type for machine in unmatched}, catalog.unrestricted)
+        for machine in unmatched:
+            places = machine.regions if regions is None else regions
+            excluded.append(_explain_no_offer(machine, places, everything, catalog))
+    matched, unused = _drop_unused_gpus(machines, shelf.offers, matched)
+    return shelf.offers, matched, [*excluded, *unused]
+
+
+def _explain_no_offer(
+    machine: MachineEstimate | Service, places: Sequence[str], everything: _Shelf, catalog: Catalog
+) -> Excluded:
+    """Exclusion of a machine without an offer in the regions ``places``: filtered, retired or without a price."""
+    name, rows = machine.instance_type, everything.rows(machine)
+    here = everything.within(rows, places)
+    if len(everything.rented(here)):
+        reason = f"its offers do not match {', '.join(catalog.conditions)}; change these filters"
+        return Excluded(machine.title, "filtered", reason)
+    if not len(here):
+        reason = _explain_no_price(name, machine.provider, places, everything.regions[rows], catalog.unrestricted)
+        return Excluded(machine.title, "no_price", reason)
+    remedy = "pass catalog.where(retired=True) (--retired) to rank it at its last price"
+    reason = f"{name} can no longer be rented; {remedy}"
+    if date := last_sold(name):
+        reason += f", or use the prices of {date} (Catalog.embedded({date!r}), --date {date})"
+    return Excluded(machine.title, "retired", reason)
 
 
 def join_offers(
     machine_estimates: Sequence[MachineEstimate], catalog: Catalog, settings: Settings
 ) -> tuple[Candidates, list[Excluded]]:
     """Candidates: each machine estimate with its offers in all markets; and the machine estimates without an offer."""
-    offers, matched, excluded = match_offers(
-        machine_estimates, catalog, regions=settings.regions, include_retired=settings.include_retired,
-        include_unused_gpus=settings.include_unused_gpus,
-    )  # fmt: skip
+    offers, matched, excluded = match_offers(machine_estimates, catalog, regions=settings.region)
     which = np.repeat(np.arange(len(matched), dtype=np.intp), [len(mine) for mine in matched])
     offer = np.concatenate([np.zeros(0, dtype=np.intp), *matched])
     # The billing increment and minimum are 0 if the provider's terms are not known.
@@ -265,8 +291,7 @@ def _drop_unused_gpus(
         if len(mine) and idle.all():
             reason = (
                 "the measured program used none of the machine's GPUs, so its time is not typical of this machine; "
-                "install the GPU driver and the framework's GPU build and probe again, or pass "
-                "include_unused_gpus=True (--include-unused-gpus)"
+                "install the GPU driver and the framework's GPU build and probe again"
             )
             excluded.append(Excluded(one.title, "unused_gpu", reason))
     return kept, excluded
@@ -279,7 +304,7 @@ def add_services(
 
     SageMaker, for example, rents ``p3.2xlarge`` as ``ml.p3.2xlarge``.
     """
-    sellers = catalog.offers(market=None)[["provider", "instance_type"]].drop_duplicates()
+    sellers = catalog.unrestricted.offers(market=None)[["provider", "instance_type"]].drop_duplicates()
     of_aws = set(sellers.loc[sellers["provider"] == "aws", "instance_type"].astype(str))
     found = list(machine_estimates)
     for one, service in itertools.product(machine_estimates, services):
@@ -352,7 +377,7 @@ def candidate_findings(candidates: Candidates, candidate: int, settings: Setting
     found += _use_of_gpus(one, who["gpu_count"])
     if who["market"] == "spot" and settings.interruptions is None:
         message = "Times and costs of spot machines are estimated without interruptions, so they may be too low."
-        remedy = "Pass interruptions=, or --interruptions-per-hour and --checkpoint-minutes."
+        remedy = "Pass interruptions= (--interruptions), and checkpoint_minutes (--checkpoint-minutes)."
         found.append(Finding("spot-uninterrupted", message, remedy))
     elif who["market"] == "spot" and settings.interruptions:
         times = f"{settings.interruptions.factor:.3g} times those without interruptions"

@@ -10,7 +10,8 @@ import numpy.typing as npt
 
 from vmselect.intervals import Interval
 from vmselect.ranking.candidates import Candidates
-from vmselect.ranking.measures import LIMITED, MEASURES, OPTIONAL, Settings, score
+from vmselect.ranking.measures import LIMITED, MEASURES, OPTIONAL, score
+from vmselect.ranking.options import Settings
 from vmselect.ranking.probability import ErrorModel, estimate_chances, group_offers, limit_chance
 from vmselect.ranking.rows import Bools, Floats, Ints
 
@@ -61,20 +62,20 @@ def assess(candidates: Candidates, settings: Settings) -> Assessment:
     limit_chances = {}
     for position in reversed(range(len(LIMITED))):
         one = LIMITED[position]
-        most, least_chance = one.limit_of(settings), one.chance_of(settings)
+        most = one.limit_of(settings)
         if most is not None:
             kept = limit_chances[one.name] = limit_chance(measures[one.name], most, settings.confidence)
             if one.name == "time" and settings.interruptions:
                 kept[candidates.is_spot] = _spot_chances(settings, work, most)[
                     candidates.machine_estimate[candidates.is_spot]
                 ]
-            broken = measures[one.name].value > most if least_chance is None else kept < least_chance
+            broken = measures[one.name].value > most if settings.chance is None else kept < settings.chance
             limits[broken] = FIRST_LIMIT + position
     for name in OPTIONAL:
         if settings.needs(name):
             limits[np.isnan(measures[name].value)] = UNKNOWN
-    if settings.markets is not None:
-        limits[~candidates.is_sold_in(settings.markets)] = OTHER_MARKET
+    if settings.market is not None:
+        limits[~candidates.is_sold_in(settings.market)] = OTHER_MARKET
     feasible = limits == FEASIBLE
     values = {name: spread.value for name, spread in measures.items()}
     best = {name: np.min(np.where(feasible, v, np.inf), axis=0, initial=np.inf) for name, v in values.items()}

@@ -28,7 +28,7 @@ from vmselect.units import JOULES_PER_KWH, format_kg, format_usd
 if TYPE_CHECKING:
     from vmselect.ranking.candidates import Candidates
     from vmselect.ranking.estimates import MachineEstimate
-    from vmselect.ranking.measures import Settings
+    from vmselect.ranking.options import Settings
     from vmselect.ranking.result import Ranking
 
 MUCH_CLEANER = 0.8

@@ -17,7 +17,6 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-from vmselect._checks import check_number
 from vmselect.catalog import Catalog
 from vmselect.convergence import ConvergenceStudy, EpochsEstimate
 from vmselect.diagnosis import Disturbance, Examination
@@ -45,7 +44,7 @@ The last argument maps the ids of the profiles to their disturbances.
 STEP_TERMS = ("steady_iterations", "partial_batch")
 """Names of the terms of a runtime model that are proportional to the step time."""
 
-BELOW_MINIMUM, UNKNOWN_METRIC, UNKNOWN_EPOCHS = "below_minimum_metric", "metric_unknown", "epochs_unknown"
+BELOW_REQUIRED, UNKNOWN_METRIC, UNKNOWN_EPOCHS = "below_required_metric", "metric_unknown", "epochs_unknown"
 FALLING = (
     "loss", "error", "mae", "mse", "mape", "msle", "rmse", "crossentropy", "hinge", "divergence", "poisson", "logcosh",
     "log_cosh", "perplexity", "false_",
@@ -171,21 +170,26 @@ class MachineEstimate:
         return [f"{name} {value}" for name, value in self.factors.items() if name not in ("batch_size", "nodes")]
 
 
-def recalibrate(estimates: Sequence[MachineEstimate], learned: Recalibration) -> list[MachineEstimate]:
-    """``estimates`` corrected by the outcomes of earlier forecasts."""
-    found = []
-    for one in estimates:
-        adjustment = learned.adjust(one.basis, one.instance_type)
+def recalibrate(
+    estimates: Sequence[MachineEstimate], learned: Recalibration
+) -> tuple[list[MachineEstimate], list[Finding]]:
+    """``estimates`` corrected by the outcomes of earlier forecasts, and a finding for each correction."""
+    corrected: list[MachineEstimate] = []
+    findings: list[Finding] = []
+    for machine in estimates:
+        # A machine under the name of another service was measured under its own name.
+        adjustment = learned.adjust(machine.basis, machine.measured_as or machine.instance_type)
         changed = adjustment.ratio != 1 or adjustment.factor != 1
-        found.append(
+        findings += adjustment.applied
+        corrected.append(
             replace(
-                one,
-                runtime=adjustment.apply_to_model(one.runtime) if changed else one.runtime,
-                findings=(*one.findings, *adjustment.findings),
+                machine,
+                runtime=adjustment.apply_to_model(machine.runtime) if changed else machine.runtime,
+                findings=(*machine.findings, *adjustment.findings),
                 adjustment=adjustment if changed else None,
             )
         )
-    return found
+    return corrected, findings
 
 
 class Measured:
@@ -311,24 +315,19 @@ def _probe_seconds(profile: Profile) -> float | None:
 
 @dataclass(frozen=True, kw_only=True)
 class Studied:
-    """Convergence study of a ranking, demanded final metrics, and the compared pairs of machine and batch size."""
+    """Convergence study of a ranking, and the compared pairs of machine and batch size."""
 
     study: ConvergenceStudy
-    demands: Mapping[str, float]
     confidence: float
     catalog: Catalog | None = None
     measured: Sequence[MachineEstimate] = field(default=(), repr=False)
     """Machine estimates at the probed batch sizes, from which the cost of the probes is computed."""
     pairs: Sequence[MachineEstimate] = field(default=(), repr=False)
-    """Pairs that would all be trained completely if there were no study, including those below the minimum metric."""
+    """Pairs that would all be trained completely if there were no study, including those below the required metric."""
 
     @classmethod
-    def read(cls, study: ConvergenceStudy, minimum: Any, profiles: Sequence[Profile], confidence: float) -> Studied:
-        """Check the arguments and make the object; raise RankingError if study and profiles are of different models."""
-        demands = {} if minimum is None else dict(minimum) if isinstance(minimum, Mapping) else {study.monitor: minimum}
-        for name, value in demands.items():
-            demands[name] = check_number(f"minimum_metric of {name}", value)
-            study.metric(1, name)  # raises if no run has this metric
+    def read(cls, study: ConvergenceStudy, profiles: Sequence[Profile], confidence: float) -> Studied:
+        """Make the object; raise RankingError if study and profiles are of different models."""
         facts: tuple[tuple[str, set[Any], set[Any]], ...] = (
             ("model", {p.model for p in profiles}, {r.model for r in study.runs}),
             ("parameters", {p.setup.parameters for p in profiles}, {r.parameters for r in study.runs}),
@@ -340,7 +339,7 @@ class Studied:
                     f"The study and the profiles are of different models: {what} {list_values(other)} in the study, "
                     f"{list_values(mine)} in the profiles. Load a study and profiles of the same model."
                 )
-        return cls(study=study, demands=demands, confidence=confidence)
+        return cls(study=study, confidence=confidence)
 
     def make_pairs(
         self, measured: Measured, wanted: Sequence[int] | None, catalog: Catalog
@@ -358,9 +357,9 @@ class Studied:
         excluded += [Excluded(p.title, *refused[p.batch_size]) for p in pairs if p.batch_size in refused]
         named = {one.candidate for one in excluded}
         excluded += [one for one in missing if one.candidate not in named]
-        if not machine_estimates and not any(one.reason_code in (BELOW_MINIMUM, UNKNOWN_METRIC) for one in excluded):
+        if not machine_estimates and not any(one.reason_code in (BELOW_REQUIRED, UNKNOWN_METRIC) for one in excluded):
             raise RankingError(self._explain_no_pairs(measured, wanted, excluded))
-        compared = [p for p in pairs if refused.get(p.batch_size or 0, (BELOW_MINIMUM,))[0] == BELOW_MINIMUM]
+        compared = [p for p in pairs if refused.get(p.batch_size or 0, (BELOW_REQUIRED,))[0] == BELOW_REQUIRED]
         studied = replace(self, catalog=catalog, measured=measured.machine_estimates, pairs=compared)
         return machine_estimates, excluded, studied
 
@@ -375,7 +374,7 @@ class Studied:
         return {
             **self.study.rule.model_dump(),
             "model": self.study.model,
-            "demands": dict(self.demands),
+            "required": self.study.required,
             "measured": [only_finite(row) for row in self.study.rows(confidence=self.confidence)],
             "sizes": [
                 only_finite({
@@ -404,7 +403,7 @@ class Studied:
         if self.study.epochs(size, confidence=self.confidence).source == "unknown":
             known = f"the study covers batch sizes {smallest} to {largest}; add runs at batch size {size} to it"
             reason = (UNKNOWN_EPOCHS, known)
-        for name, wanted in self.demands.items():
+        for name, wanted in self.study.required.items():
             value, smaller = self.study.metric(size, name), any(part in name for part in FALLING)
             if name.removeprefix("val_") == self.study.monitor.removeprefix("val_"):
                 smaller = self.study.rule.mode == "min"
@@ -412,7 +411,7 @@ class Studied:
                 reason = (UNKNOWN_METRIC, f"its final {name} is not known; add runs at batch size {size} to the study")
             elif not (value <= wanted if smaller else value >= wanted):
                 side = "above" if smaller else "below"
-                reason = (BELOW_MINIMUM, f"its final {name} is {value:.4g}, {side} the demanded {wanted:.4g}")
+                reason = (BELOW_REQUIRED, f"its final {name} is {value:.4g}, {side} the required {wanted:.4g}")
         return reason
 
     def _explain_no_pairs(self, measured: Measured, wanted: Sequence[int] | None, excluded: Sequence[Excluded]) -> str:

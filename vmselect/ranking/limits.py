@@ -99,7 +99,7 @@ def _count_fitting(ranking: Ranking, candidate: int) -> int:
     fits, too_many = 0, int(ranking.epochs_of(candidate, ranking.deciding_column))
     while too_many - fits > 1:
         middle = (fits + too_many) // 2
-        if assess(alone, replace(ranking.settings, epochs=(middle,), decide_at=middle)).limits[0, 0] == FEASIBLE:
+        if assess(alone, replace(ranking.settings, epochs=(middle,))).limits[0, 0] == FEASIBLE:
             fits = middle
         else:
             too_many = middle

@@ -104,10 +104,15 @@ def rank_probes(ranking: Ranking, *, seconds: float | None = None) -> list[Possi
     return sorted(probes, key=lambda probe: -probe.gain_per_usd)
 
 
-def find_next_probe(ranking: Ranking) -> NextProbe | None:
-    """The probe with the largest expected improvement per dollar; None if none is worth its price."""
+def find_next_probe(ranking: Ranking, enough_regret: float | None = None) -> NextProbe | None:
+    """The probe with the largest expected improvement per dollar; None if none is worth its price.
+
+    ``enough_regret`` is the expected regret, as a fraction of the objective, below which no probe is needed.
+    """
+    if enough_regret is None:
+        enough_regret = default_regret(history=bool(ranking.inputs.history))
     probes = rank_probes(ranking)
-    if not probes or relative_regret(ranking) < ranking.settings.enough_regret:
+    if not probes or relative_regret(ranking) < enough_regret:
         return None
     chosen = next((probe for probe in probes if probe.is_worthwhile), None)
     if chosen is None:
@@ -146,7 +151,7 @@ def explain_no_probe(ranking: Ranking) -> str:
         f"machine) and save {format_usd(best.saving_usd)} of this training on average."
     )
     if best.is_worthwhile:
-        regret, enough = relative_regret(ranking), ranking.settings.enough_regret
+        regret, enough = relative_regret(ranking), default_regret(history=bool(ranking.inputs.history))
         why = (
             f"No probe is needed: the expected regret of the choice is {regret:.1%}, and up to {enough:.1%} is enough."
         )
@@ -155,13 +160,11 @@ def explain_no_probe(ranking: Ranking) -> str:
     return printable(f"{why} {numbers}")
 
 
-def choose_enough_regret(given: float | None, *, history: bool) -> float:
-    """Expected regret, as a fraction of the objective, below which no probe is recommended: ``given`` or the default.
+def default_regret(*, history: bool) -> float:
+    """Expected regret, as a fraction of the objective, below which no probe is recommended by default.
 
-    The default depends on whether there is a ``history`` of other trainings.
+    It depends on whether there is a ``history`` of other trainings.
     """
-    if given is not None:
-        return given
     return _defaults.ENOUGH_REGRET if history else _defaults.ENOUGH_REGRET_WITHOUT_HISTORY
 
 
@@ -218,4 +221,10 @@ def probe_seconds(ranking: Ranking) -> float:
 def to_dict(ranking: Ranking) -> dict[str, Any]:
     """Numbers for JSON, with which the report page computes the same next probe."""
     nodes, weights = _quadrature()
-    return {"seconds": probe_seconds(ranking), "nodes": nodes.tolist(), "weights": weights.tolist()}
+    enough = default_regret(history=bool(ranking.inputs.history))
+    return {
+        "seconds": probe_seconds(ranking),
+        "enough_regret": enough,
+        "nodes": nodes.tolist(),
+        "weights": weights.tolist(),
+    }

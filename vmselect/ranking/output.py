@@ -15,8 +15,8 @@ from vmselect.energy.grids import DEFAULT
 from vmselect.estimation.runtime import COEFFICIENTS, Coefficient
 from vmselect.findings import Finding
 from vmselect.ranking.limits import Shortfall
-from vmselect.ranking.measures import Settings
 from vmselect.ranking.next_probe import NextProbe
+from vmselect.ranking.options import Settings
 from vmselect.ranking.rows import Excluded, Row
 from vmselect.ranking.scaled import plain_rows
 from vmselect.records.base import Factor
@@ -150,7 +150,7 @@ class Study(Output):
     min_delta: Number
     start_from_epoch: int
     model: str | None
-    demands: Numbers
+    required: Numbers
     measured: list[dict[str, Number | None]]
     sizes: list[dict[str, Number | str | None]]
     cost: dict[str, float | None]
@@ -168,7 +168,13 @@ RowOutput = derive_model(
     service=str | None,
 )
 SettingsOutput = derive_model(
-    Settings, objective=Numbers, interruptions=Numbers | None, quantile=float, emissions=dict[str, Any] | None
+    Settings,
+    objective=Numbers,
+    region=list[str] | Literal["all"] | None,
+    market=list[str] | Literal["all"],
+    interruptions=Numbers | None,
+    quantile=float,
+    emissions=dict[str, Any] | None,
 )
 ExcludedOutput = derive_model(Excluded)
 NextProbeOutput = derive_model(NextProbe)

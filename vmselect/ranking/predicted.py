@@ -7,11 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
 
-from vmselect._checks import check_name, check_number, maybe, several
+from vmselect._checks import check_name, several
 from vmselect.catalog import Catalog, find_nearest, provider_terms
 from vmselect.catalog.offer import OWN_PRICE
 from vmselect.diagnosis.causes import NEGLIGIBLE_WAIT
-from vmselect.errors import ArgumentError
 from vmselect.estimation import RuntimeModel
 from vmselect.estimation.level import quantile
 from vmselect.estimation.runtime import HalfWidths, Waits
@@ -30,7 +29,7 @@ from vmselect.prediction.machines import (
 from vmselect.prediction.posterior import Point
 from vmselect.prediction.scaling import MAX_GPUS, MAX_NODES, GpuRecords
 from vmselect.ranking.estimates import STEP_TERMS, MachineEstimate, Measured, Studied
-from vmselect.ranking.measures import ALL, Settings
+from vmselect.ranking.options import Settings, is_all
 from vmselect.ranking.rows import Excluded
 from vmselect.ranking.scaled import (
     TOO_MANY_GPUS,
@@ -61,27 +60,14 @@ class MachineFilter:
     names: tuple[str, ...] | None = None
     provider: tuple[str, ...] | None = None
     gpu: tuple[str, ...] | None = None
-    gpu_memory_gib: float | None = None
-    max_usd_per_hour: float | None = None
 
     @classmethod
-    def read(cls, machines: Machines, **filters: Any) -> MachineFilter | None:
-        """Check the arguments of :func:`vmselect.rank`; returns None if only probed machines are wanted."""
-        given = {name: value for name, value in filters.items() if value is not None}
+    def read(cls, machines: Machines) -> MachineFilter | None:
+        """Check the argument of :func:`vmselect.rank`; returns None if only probed machines are wanted."""
         if machines is None:
-            if given:
-                raise ArgumentError(
-                    f'{next(iter(given))} selects among machines that were not probed. Pass machines="all" too.'
-                )
             return None
-        everything = isinstance(machines, str) and machines in (ALL, "catalog")
-        names = None if everything else several(check_name, "machines", machines)
-        for name in ("provider", "gpu"):
-            if name in given:
-                given[name] = several(check_name, name, given[name])
-        for name in ("gpu_memory_gib", "max_usd_per_hour"):
-            given[name] = maybe(check_number, name, given.get(name), above=0)
-        return cls(names=names, **given)
+        everything = is_all(machines) or (isinstance(machines, str) and machines == "catalog")
+        return cls(names=None if everything else several(check_name, "machines", machines))
 
 
 def add_predicted(
@@ -100,11 +86,9 @@ def add_predicted(
     only machines whose number of GPUs is in ``scaler.gpus`` are added, and the training uses all of these GPUs.
     """
     types = MachineTypes(catalog)
-    markets = settings.markets
     wanted = choose_machines(
-        types, names=chosen.names, regions=settings.regions or (), markets=markets, provider=chosen.provider,
-        include_retired=settings.include_retired, gpu=chosen.gpu, gpu_memory_gib=chosen.gpu_memory_gib,
-        max_usd_per_hour=chosen.max_usd_per_hour,
+        types, names=chosen.names, regions=settings.region or (), markets=settings.market, provider=chosen.provider,
+        gpu=chosen.gpu,
     )  # fmt: skip
     excluded = _missing(chosen, types, wanted)
     if scaler:

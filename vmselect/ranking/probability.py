@@ -21,7 +21,8 @@ from scipy.special import gammaincinv, ndtr, ndtri, stdtrit
 from vmselect.energy.grids import DEFAULT
 from vmselect.intervals import Interval
 from vmselect.prediction.scaling import SHARED_SCALING
-from vmselect.ranking.measures import MEASURES, Settings, score
+from vmselect.ranking.measures import MEASURES, score
+from vmselect.ranking.options import Settings
 from vmselect.ranking.rows import Bools, Floats, Ints
 
 if TYPE_CHECKING:

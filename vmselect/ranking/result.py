@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 
 from vmselect import _defaults
-from vmselect._checks import check_choice, check_count, check_flag, check_name, maybe
+from vmselect._checks import check_choice, check_count, check_flag, check_name, check_number, maybe
 from vmselect._hooks import hook
 from vmselect._io import Place
 from vmselect.catalog import describe_age
@@ -27,13 +27,15 @@ from vmselect.ranking.accuracy import Inputs, compare_with_real, make_forecasts
 from vmselect.ranking.candidates import OFFER_FIELDS, Candidates, candidate_findings, exclude_unsold
 from vmselect.ranking.decision import FEASIBLE, FIRST_LIMIT, OTHER_MARKET, UNKNOWN, Assessment, assess, measure
 from vmselect.ranking.energy import energy_findings, explain_unknown
-from vmselect.ranking.estimates import Studied
-from vmselect.ranking.measures import LIMITED, MEASURES, Settings, read_measure
+from vmselect.ranking.estimates import Studied, recalibrate
+from vmselect.ranking.measures import LIMITED, MEASURES, read_measure
 from vmselect.ranking.next_probe import NextProbe, find_next_probe
+from vmselect.ranking.options import Settings
 from vmselect.ranking.rows import Excluded, Floats, Ints, Lazy, Row
 from vmselect.ranking.scaled import describe_scaling, scaling_table
-from vmselect.records import Profile
+from vmselect.records import Profile, Record
 from vmselect.records.forecast import save_forecasts
+from vmselect.scoring.recalibration import Recalibration
 from vmselect.scoring.score import Accuracy
 from vmselect.units import count_of, printable, printable_lines
 
@@ -63,7 +65,7 @@ class Crossover:
 class Ranking:
     """Candidates in order of the objective, best first; made by :func:`vmselect.rank`.
 
-    With several epoch counts, each has its own ranks. The deciding epoch count (``decide_at``, by default the last)
+    With several epoch counts, each has its own ranks. The last one decides: it
     determines ``best``, and ``rows`` starts with its rows. With a convergence ``study``, the candidates are pairs of
     instance type and batch size.
 
@@ -105,7 +107,7 @@ class Ranking:
     @property
     def deciding_column(self) -> int:
         """Index in ``settings.epochs`` of the epoch count that decides the ranking; 0 if a study gives the epochs."""
-        return self.settings.epochs.index(self.settings.decide_at) if self.settings.decide_at is not None else 0
+        return max(0, len(self.settings.epochs) - 1)
 
     @property
     def _columns(self) -> list[int]:
@@ -173,7 +175,14 @@ class Ranking:
 
         Only machines that were never probed are considered, so ``rank`` needs ``machines=``.
         """
-        return find_next_probe(self)
+        return self.choose_probe()
+
+    def choose_probe(self, *, enough_regret: float | None = None) -> NextProbe | None:
+        """:attr:`next_probe` for another ``enough_regret``: the expected regret below which no probe is needed.
+
+        It is a fraction of the objective, by default 2 % with a history of other trainings and 5 % without.
+        """
+        return find_next_probe(self, maybe(check_number, "enough_regret", enough_regret, least=0))
 
     @cached_property
     def scaling(self) -> pd.DataFrame:
@@ -289,7 +298,7 @@ class Ranking:
     def _out_at_all_epochs(self) -> tuple[Excluded, ...]:
         which, sold_in = self.candidates.machine_estimate, self.candidates.column("market")
         unsold = (
-            exclude_unsold(self.candidates.machine_estimates[one], self.settings.markets, sold_in[which == one])
+            exclude_unsold(self.candidates.machine_estimates[one], self.settings.market, sold_in[which == one])
             for one in np.setdiff1d(which, which[self._in_market])
         )
         return (*self.always_excluded, *unsold)
@@ -364,11 +373,6 @@ class Ranking:
         return self.studied.study if self.studied else None
 
     @property
-    def demands(self) -> dict[str, float]:
-        """Demanded final value of each metric (``minimum_metric``), by name of the metric."""
-        return dict(self.studied.demands) if self.studied else {}
-
-    @property
     def batch_sizes(self) -> tuple[int, ...]:
         """Batch sizes of the feasible candidates, in ascending order."""
         sizes = {self.candidates.of(int(i)).batch_size for i in np.unique(self.positions[0])}
@@ -402,7 +406,7 @@ class Ranking:
         columns["measures"] = [self.measures_of(*place) for place in places]
         chances = {name: chance[at] for name, chance in result.limit_chances.items()}
         columns["limit_chances"] = [{name: float(chances[name][i]) for name in chances} for i in range(len(which))]
-        columns |= {MEASURES[name].limit.chance_setting: chance for name, chance in chances.items()}  # type: ignore[union-attr]
+        columns |= {MEASURES[name].limit.chance_column: chance for name, chance in chances.items()}  # type: ignore[union-attr]
         names = dict.fromkeys([*(field.name for field in fields(Row)), *columns])
         frame = pd.DataFrame({name: columns[name] for name in names})
         if self.studied:
@@ -427,6 +431,19 @@ class Ranking:
     def rerank(self, **changes: Any) -> Ranking:
         """Rank the same candidates with changed arguments of :func:`vmselect.rank`, such as ``epochs=``."""
         return self._changed(self.settings.changed(**changes), self._findings)
+
+    def recalibrated(self, records: Iterable[Record]) -> Ranking:
+        """The ranking with times and intervals corrected by the outcomes of earlier forecasts in ``records``.
+
+        A finding reports each correction.
+        """
+        learned = Recalibration.of(records, method=self.settings.method, confidence=self.settings.confidence)
+        estimates, findings = recalibrate(self.candidates.machine_estimates, learned)
+        candidates = replace(self.candidates, machine_estimates=tuple(estimates), computed={})
+        return Ranking(
+            candidates, self.settings, excluded=self.always_excluded, findings=(*self._findings, *findings),
+            studied=self.studied, inputs=self.inputs,
+        )  # fmt: skip
 
     def with_findings(self, findings: Sequence[Finding], *, example: bool = False) -> Ranking:
         """A copy of the ranking with additional findings, such as the machines that a sweep did not probe.
@@ -630,7 +647,7 @@ class Ranking:
     def selection_cost(self) -> selection_cost.SelectionCost:
         """Cost of the probes (and of the study) compared with the cost of training all candidates completely.
 
-        With a study, this is a :class:`MethodologyCost`, which includes candidates below the minimum metric.
+        With a study, this is a :class:`MethodologyCost`, which includes candidates below the required metric.
         """
         return selection_cost.selection_cost(self)
 

@@ -13,7 +13,6 @@ import numpy as np
 import pandas as pd
 
 from vmselect._checks import check_choice, check_count, several
-from vmselect.errors import ArgumentError
 from vmselect.findings import Finding
 from vmselect.intervals import Interval
 from vmselect.prediction.hardware import Machine, MachineTypes, Refusal, count_gpus
@@ -38,25 +37,27 @@ SHOWN = 3
 
 @dataclass(frozen=True, kw_only=True)
 class Scale:
-    """Numbers of GPUs per machine and of nodes to predict, and which batch size stays constant."""
+    """Several GPUs or machines to rank, predicted from probes of one and two.
 
-    gpus: tuple[int, ...] = (1,)
-    nodes: tuple[int, ...] = (1,)
+    Args:
+        gpus: one number of GPUs per machine or several; machines with as many GPUs of a probed model are added.
+        nodes: one number of machines that train together or several; needs a probe on two machines.
+        constant_batch: ``"per_gpu"`` lets the batch size grow with the number of GPUs. With ``"global"`` it stays the
+            same, and smaller batch sizes per GPU must have been probed.
+
+    >>> Scale(gpus=[1, 2, 4]).nodes
+    (1,)
+    """
+
+    gpus: int | Sequence[int] = (1,)
+    nodes: int | Sequence[int] = (1,)
     constant_batch: ConstantBatch = "per_gpu"
 
-    @classmethod
-    def read(cls, gpus: Any, nodes: Any, constant_batch: Any) -> Scale | None:
-        """Check these arguments of :func:`vmselect.rank`; returns None if both ``gpus`` and ``nodes`` are None."""
-        check_choice("constant_batch", constant_batch, choices=("per_gpu", "global"))
-        if gpus is None and nodes is None:
-            if constant_batch != "per_gpu":
-                raise ArgumentError("constant_batch applies to several GPUs or nodes only. Pass gpus= or nodes= too.")
-            return None
-        counts = {
-            name: tuple(sorted(set(several(check_count, name, given)))) if given is not None else (1,)
-            for name, given in (("gpus", gpus), ("nodes", nodes))
-        }
-        return cls(gpus=counts["gpus"], nodes=counts["nodes"], constant_batch=constant_batch)
+    def __post_init__(self) -> None:
+        check_choice("constant_batch", self.constant_batch, choices=("per_gpu", "global"))
+        for name in ("gpus", "nodes"):
+            counts = several(check_count, name, getattr(self, name))
+            object.__setattr__(self, name, tuple(sorted(set(counts))))
 
 
 def size_per_gpu(profile: Profile, types: MachineTypes) -> float:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from vmselect.comparison.speedup import compare_workers
 from vmselect.estimation.runtime import SUMMED
 from vmselect.ranking import MethodologyCost, next_probe
-from vmselect.ranking.measures import NO_LIMITS
+from vmselect.ranking.options import NO_LIMITS
 from vmselect.ranking.output import ranking_inputs
 from vmselect.ranking.probability import ErrorModel
 from vmselect.records.identity import distinct, identify

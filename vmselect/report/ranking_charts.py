@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 
 from vmselect.errors import RankingError
-from vmselect.ranking.measures import NO_LIMITS
+from vmselect.ranking.options import NO_LIMITS
 from vmselect.report.charts import (
     ACCENT,
     HEIGHT,
@@ -394,7 +394,7 @@ def batch_metric_chart(ranking: Ranking) -> Any:
     y = alt.Y("metric:Q", title=title, scale=alt.Scale(zero=False))
     line = alt.Chart(data).mark_line(point=True, color=ACCENT)
     layers = [line.encode(x=_batch_axis(data), y=y, tooltip=["batch_size:Q", "metric:Q"])]
-    required = ranking.demands.get(ranking.study.monitor)
+    required = ranking.study.required.get(ranking.study.monitor)
     if required is not None:
         rule = alt.Chart(pd.DataFrame({"metric": [required]})).mark_rule(color="#8a5300", strokeDash=[5, 4])
         layers.append(rule.encode(y=y))

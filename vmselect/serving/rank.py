@@ -22,14 +22,14 @@ import numpy as np
 import pandas as pd
 
 from vmselect import _defaults
-from vmselect._checks import check_choice, check_count, check_flag, check_indent, check_number, maybe, several
+from vmselect._checks import check_choice, check_count, check_indent, check_number, maybe, several
 from vmselect._hooks import hook
 from vmselect.catalog import Catalog
 from vmselect.errors import ArgumentError, RankingError
 from vmselect.findings import Finding, warnings_first
 from vmselect.intervals import Interval
 from vmselect.ranking.candidates import exclude_unsold, match_offers
-from vmselect.ranking.measures import read_catalog, read_markets, read_regions
+from vmselect.ranking.options import check_markets, check_regions, read_catalog
 from vmselect.ranking.rows import Excluded, only_finite
 from vmselect.records.base import NAME_THE_MACHINE
 from vmselect.records.identity import read_records
@@ -294,8 +294,6 @@ def rank_inference(
     catalog: Catalog | None = None,
     region: str | Iterable[str] | None = None,
     market: str | Iterable[str] | None = _defaults.MARKET,
-    include_retired: bool = False,
-    include_unused_gpus: bool = False,
 ) -> ServingRanking:
     """Rank machines for serving a model.
 
@@ -306,7 +304,6 @@ def rank_inference(
         percentile: percentile of latency to rank and limit, such as 99.
         instances: minimum and maximum number of machines to rent at a time, or a fixed number.
         objective: ``"cost"`` (per hour at a load, else per million items), ``"latency"`` or ``"throughput"``.
-        include_unused_gpus: rank machines with GPUs on which the model ran without a GPU.
 
     >>> records = [InferenceRecord.from_times(instance_type=name, batch_size=32, call_seconds=[seconds] * 200)
     ...            for name, seconds in (("g4dn.xlarge", 0.02), ("g5.xlarge", 0.008))]
@@ -328,12 +325,8 @@ def rank_inference(
     fewest, most = (check_count("instances", value, most=MAX_INSTANCES) for value in pair)
     if fewest > most:
         raise ArgumentError(f"instances is ({fewest}, {most}), a minimum above the maximum. Pass the minimum first.")
-    kept = {
-        "include_retired": check_flag("include_retired", include_retired),
-        "include_unused_gpus": check_flag("include_unused_gpus", include_unused_gpus),
-    }
     services, excluded, findings = gather_services(chosen)
-    priced, unpriced = _price(services, catalog, region=region, market=market, **kept)
+    priced, unpriced = _price(services, catalog, region=region, market=market)
     excluded += unpriced
     rows: list[ServingRow] = []
     for rate in reversed(loads):  # the last load decides, so its rows come first
@@ -353,11 +346,11 @@ def rank_inference(
 
 
 def _price(
-    services: Sequence[Service], catalog: Any, *, region: Any, market: Any, **kept: bool
+    services: Sequence[Service], catalog: Any, *, region: Any, market: Any
 ) -> tuple[list[tuple[Service, list[Any]]], list[Excluded]]:
     """Measured machines (services) with their offers in the chosen markets, and exclusions of those without."""
-    regions, markets = read_regions(region), read_markets(market)
-    offers, matched, excluded = match_offers(services, read_catalog(catalog), regions=regions, **kept)
+    regions, markets = check_regions("region", region), check_markets("market", market)
+    offers, matched, excluded = match_offers(services, read_catalog(catalog), regions=regions)
     sold_in = offers["market"].to_numpy(dtype=str)
     texts = ["provider", "region", "market", "date"]
     plain = offers[[*texts, "usd_per_hour"]].astype(dict.fromkeys(texts, str))

@@ -30,8 +30,8 @@ from vmselect.prediction.machines import read_history
 from vmselect.prediction.posterior import Point
 from vmselect.ranking.candidates import Candidates
 from vmselect.ranking.estimates import MachineEstimate
-from vmselect.ranking.measures import ALL, Settings
-from vmselect.ranking.next_probe import PossibleProbe, choose_enough_regret, rank_probes, relative_regret
+from vmselect.ranking.next_probe import PossibleProbe, default_regret, rank_probes, relative_regret
+from vmselect.ranking.options import ALL, Settings
 from vmselect.ranking.predicted import predict_estimates
 from vmselect.ranking.result import HORIZON, Ranking
 from vmselect.records import Profile, load_records
@@ -198,9 +198,15 @@ class Sequential:
             kept += zip(orders, several, strict=True)
         return kept, skipped
 
+    @property
+    def _enough_regret(self) -> float:
+        if self.enough_regret is not None:
+            return self.enough_regret
+        return default_regret(history=bool(self.history))
+
     def _is_enough(self, comparison: Comparison, probes: Collection[PossibleProbe]) -> bool:
         """Return whether the expected regret of the chosen machine is small enough, or no probe is worth its cost."""
-        if relative_regret(comparison.ranking) < comparison.ranking.settings.enough_regret:
+        if relative_regret(comparison.ranking) < self._enough_regret:
             return True
         return bool(
             self.epochs and comparison.is_priced and probes and not any(probe.is_worthwhile for probe in probes)
@@ -209,7 +215,7 @@ class Sequential:
     def _explain(self, comparison: Comparison, at: int, probes: Mapping[int, PossibleProbe]) -> str:
         """Return a text that explains why the trials of the setting at the position ``at`` are skipped."""
         chance = f"this setting is the best with a probability of {format_chance(comparison.chance(at))}"
-        regret, limit = relative_regret(comparison.ranking), comparison.ranking.settings.enough_regret
+        regret, limit = relative_regret(comparison.ranking), self._enough_regret
         if regret >= limit:
             probe = probes.get(at) or max(probes.values(), key=lambda probed: probed.saving_usd)
             named = f"even the most useful probe ({comparison.names[probe.candidate]})"
@@ -242,10 +248,7 @@ class Sequential:
     ) -> Comparison | None:
         is_priced = any(self.prices[several[0].id] > 0 for several in settings.values())
         count = self.epochs or HORIZON
-        rules = Settings.read(
-            epochs=count, objective="cost" if is_priced else "time", markets=ALL,
-            enough_regret=choose_enough_regret(self.enough_regret, history=bool(self.history)),
-        )  # fmt: skip
+        rules = Settings.read(epochs=count, objective="cost" if is_priced else "time", market=ALL)
         estimates = self._measure(settings, state)
         trials = [settings[setting][0] for setting in pending]
         estimates |= self._predict(estimates, trials, rules, state)

@@ -81,14 +81,14 @@ def test_a_second_folder_may_be_read(folder: Path) -> None:
     assert {row["instance_type"] for row in answer["findings"]} == {"g4dn.xlarge", "g5.xlarge", "g6.xlarge"}
 
 
-def test_a_number_is_accepted_where_an_option_is_a_text(folder: Path) -> None:
-    as_text = call("rank", folder, profiles=["profiles"], epochs="50")
-    assert call("rank", folder, profiles=["profiles"], epochs=50) == as_text
+def test_a_value_is_accepted_where_python_takes_a_value_or_a_list(folder: Path) -> None:
+    as_list = call("rank", folder, profiles=["profiles"], epochs=[50], provider=["aws"])
+    assert call("rank", folder, profiles=["profiles"], epochs=50, provider="aws") == as_list
 
 
 def test_a_ranking_is_that_of_python(folder: Path) -> None:
     ranking = vs.rank(vs.load_profiles(folder / "profiles"), epochs=[5, 50], market="all", objective="time")
-    arguments = {"epochs": "5,50", "market": "all", "objective": "time"}
+    arguments = {"epochs": [5, 50], "market": "all", "objective": "time"}
     assert call("rank", folder, profiles=["profiles"], top=100, **arguments) == json.loads(ranking.to_json(top=100))
     short = call("rank", folder, profiles=["profiles"], top=2, **arguments)
     assert short["omitted"]["rows"] == len(ranking) - 2

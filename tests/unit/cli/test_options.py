@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import inspect
 import json
 import subprocess
 import sys
@@ -19,7 +18,7 @@ from vmselect.catalog.offer import REQUIRED
 from vmselect.catalog.snapshots import unpriced
 from vmselect.cli import _name_options, app, main
 from vmselect.cli.options import note_unknown_type
-from vmselect.ranking import Interruptions
+from vmselect.ranking.options import BY_NAME
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "support"))
 
@@ -54,20 +53,18 @@ def profiles(tmp_path: Path) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("command", ["rank", "report", "select"])
-def test_defaults_are_those_of_the_library(command: str) -> None:
-    library = {
-        name: one.default
-        for maker in (Interruptions, vs.rank)
-        for name, one in inspect.signature(maker).parameters.items()
-    }
-    assert library["epochs"] is None
-    library["epochs"] = "as probed"
-    for option in typer.main.get_command(app).commands[command].params:  # type: ignore[attr-defined]
-        if isinstance(shown := getattr(option, "show_default", None), str):
-            default = library[option.name]
-            assert shown == (f"{default:g}" if isinstance(default, float) else default)
-            assert option.default is None
+def test_an_option_that_is_not_given_leaves_the_default_to_the_library() -> None:
+    for option in typer.main.get_command(app).commands["rank"].params:  # type: ignore[attr-defined]
+        if option.name in BY_NAME:
+            assert option.default in (None, False)
+
+
+def test_lists_are_written_with_commas_or_repeated(run: Run, profiles: Path) -> None:
+    once = run("rank", profiles, "-e", "5,10", "--market", "on_demand,spot", "--format", "json")
+    twice = run("rank", profiles, "-e", 5, "-e", 10, "--market", "on_demand", "--market", "spot", "--format", "json")
+    assert once == twice
+    settings = json.JSONDecoder().raw_decode(once)[0]["settings"]
+    assert (settings["epochs"], settings["market"]) == ([5, 10], ["on_demand", "spot"])
 
 
 def test_all_means_all_in_python_and_in_options(run: Run, profiles: Path) -> None:

@@ -37,7 +37,7 @@ def result_of(folder: Path, records: list[vs.Profile], **given: Any) -> SweepRes
         ([("small", 64), ("big", 64)], False, "rank"),
         ([("small", 64), ("big", 64), ("small", 256)], False, "rank"),  # with --batch-size all
         ([("unheard-of", 64)], False, "estimate"),
-        ([("g4dn.xlarge", 64)], True, "rank"),  # with --include-unused-gpus
+        ([("g4dn.xlarge", 64)], True, "estimate"),
         ([("g4dn.xlarge", 64)], False, "estimate"),
     ],
 )

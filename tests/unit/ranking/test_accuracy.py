@@ -69,7 +69,7 @@ def test_only_other_whole_trainings_test_an_estimate() -> None:
 
 def test_a_study_predicts_the_number_of_epochs_too() -> None:
     study = vs.ConvergenceStudy.from_epochs({64: [20, 20]})
-    found = vs.select(probes(), study, catalog=LAB).against([real("small", 160.0, epochs=16), real("big", 120.0)])
+    found = vs.rank(probes(), epochs=study, catalog=LAB).against([real("small", 160.0, epochs=16), real("big", 120.0)])
     assert [row.seconds for row in found] == pytest.approx([120, 200])
     assert found.kendall_tau["time"] == 1.0
 

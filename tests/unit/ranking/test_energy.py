@@ -113,7 +113,7 @@ def test_objectives_and_limits() -> None:
     codes = {one.reason_code for one in limited.excluded}
     assert codes == {"over_co2_limit", "co2_unknown"}
     assert all(0.5 < row.limit_chances["co2"] <= 1 for row in limited)
-    sure = rank(region="all", co2_limit_kg=0.01, co2_chance=0.9)
+    sure = rank(region="all", co2_limit_kg=0.01, chance=0.9)
     assert all(row.limit_chances["co2"] >= 0.9 for row in sure)
     mixed = rank(objective={"cost": 0.8, "co2": 0.2}, co2_limit_kg=5)
     assert dict(mixed.settings.objective) == {"cost": 0.8, "time": 0.0, "co2": 0.2}
@@ -202,12 +202,10 @@ def test_rank_again_with_another_measure() -> None:
     assert ranking.relative("energy").min().tolist() == [1.0]
     assert ranking.crossovers("co2", up_to=20) == ()
     with pytest.raises(ArgumentError):
-        ranking.rerank(co2_chance=0.9)
+        ranking.rerank(chance=0.9)
 
 
-@pytest.mark.parametrize(
-    "wrong", [{"emissions": 3}, {"emissions": {"wind": 1}}, {"co2_limit_kg": 0}, {"co2_chance": 0.9}]
-)
+@pytest.mark.parametrize("wrong", [{"emissions": 3}, {"emissions": {"wind": 1}}, {"co2_limit_kg": 0}, {"chance": 0.9}])
 def test_wrong_arguments(wrong: dict[str, Any]) -> None:
     with pytest.raises(ArgumentError):
         rank(**wrong)
@@ -218,7 +216,7 @@ def test_command_line(tmp_path: Path) -> None:
     command = ["rank", *saved, "-e", "10", "--catalog", str(CATALOG.save(tmp_path / "prices.csv"))]
     plain = CliRunner().invoke(app, command)
     assert "kWh" not in plain.stdout
-    shown = CliRunner().invoke(app, [*command, "--energy"])
+    shown = CliRunner().invoke(app, [*command, "--emissions"])
     assert "co2" in shown.stdout
     assert "embodied" in shown.stderr
     limited = CliRunner().invoke(app, [*command, "--co2-limit-kg", "0.001", "--country", "DE"])

@@ -8,11 +8,11 @@ import vmselect as vs
 from tests.support.profiles import make_gpu_profile
 from vmselect.prediction.memory import TIGHT_MEMORY, TOO_LITTLE_MEMORY, UNKNOWN_MEMORY
 
-CATALOG = vs.Catalog.embedded("2026-08-22")
+CATALOG = vs.Catalog.embedded("2026-08-22").where(retired=True)
 
 
 def rank(*profiles: vs.Profile, **options: Any) -> vs.Ranking:
-    return vs.rank(profiles, epochs=5, catalog=CATALOG, include_retired=True, **options)
+    return vs.rank(profiles, epochs=5, catalog=CATALOG, **options)
 
 
 def excluded(ranking: vs.Ranking) -> dict[str, str]:

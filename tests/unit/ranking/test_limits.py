@@ -155,7 +155,7 @@ def test_the_cause_of_a_wide_cost_may_be_interruptions() -> None:
 
 def test_a_required_probability_may_be_the_only_limit_that_is_broken() -> None:
     hours = 1.001 * rank([probe(steps=2)]).best.seconds / 3600
-    ranking = rank([probe(steps=2)], deadline_hours=hours, deadline_chance=0.95)
+    ranking = rank([probe(steps=2)], deadline_hours=hours, chance=0.95)
     short = ranking.shortfall
     assert short is not None
     assert (short.speed_up, short.saving) == (None, None)

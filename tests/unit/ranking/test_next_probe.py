@@ -9,7 +9,7 @@ import pytest
 
 import vmselect as vs
 from tests.support.profiles import make_profile
-from vmselect.ranking.next_probe import choose_enough_regret, explain_no_probe, probe_seconds, rank_probes
+from vmselect.ranking.next_probe import default_regret, explain_no_probe, probe_seconds, rank_probes
 from vmselect.units import format_usd
 
 PROBED = make_profile("g4dn.xlarge", 0.2, steps_per_epoch=1000, model="net")
@@ -49,9 +49,8 @@ def test_a_probe_costs_its_paid_time() -> None:
     assert [one.saving_usd for one in longer] == [one.saving_usd for one in usual]
 
 
-def test_a_history_lowers_the_regret_that_is_enough_unless_one_is_given() -> None:
-    assert choose_enough_regret(None, history=True) < choose_enough_regret(None, history=False)
-    assert choose_enough_regret(0.0, history=True) == 0.0
+def test_a_history_lowers_the_regret_that_is_enough() -> None:
+    assert default_regret(history=True) < default_regret(history=False)
 
 
 def test_a_short_training_is_worth_no_probe() -> None:
@@ -59,7 +58,7 @@ def test_a_short_training_is_worth_no_probe() -> None:
 
 
 def test_the_reason_against_a_probe_contains_its_cost_and_saving() -> None:
-    for ranking in (rank(epochs=1), rank(enough_regret=1.0)):
+    for ranking in (rank(epochs=1), rank()):
         probes = rank_probes(ranking)
         best = next((one for one in probes if one.is_worthwhile), probes[0])
         text = explain_no_probe(ranking)
@@ -73,7 +72,8 @@ def test_without_unprobed_machines_there_is_nothing_to_probe() -> None:
 
 
 def test_a_small_regret_is_worth_no_probe() -> None:
-    assert rank(enough_regret=1.0).next_probe is None
+    assert rank().choose_probe(enough_regret=1.0) is None
+    assert rank().choose_probe() == rank().next_probe
 
 
 def test_a_probe_of_the_recommended_machine_ends_the_search() -> None:

@@ -9,7 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import vmselect as vs
-from vmselect.errors import ArgumentError
 from vmselect.ranking.predicted import scale_steps
 
 CATALOG = vs.Catalog.embedded("2026-08-22")
@@ -42,7 +41,7 @@ def test_all_machines_of_the_catalog_with_filters() -> None:
     assert len({row.instance_type for row in everything}) > 100
     assert len(everything) == len(vs.rank(profile(), epochs=20, catalog=CATALOG, machines="catalog"))
     few = vs.rank(profile(), epochs=20, catalog=CATALOG, machines="all", provider="aws", gpu=["L4", "A10G"])
-    assert {row.gpu_model for row in few} == {"T4", "L4", "A10G"}  # the probed machine stays
+    assert {row.gpu_model for row in few} == {"L4", "A10G"}
     assert {row.provider for row in few} == {"aws"}
     many = next(row for row in everything if row.gpu_count == 4 and row.basis == "predicted")
     assert "one-gpu-predicted" in {finding.code for finding in many.findings}
@@ -110,11 +109,25 @@ def test_a_predicted_interval_is_never_narrower_than_the_measured_one(ratio, low
     assert wide[0] == 0 or predicted.seconds(epochs) - wide[0] >= (same.seconds(epochs) - narrow[0]) * (1 - 1e-9)
 
 
-def test_filters_need_machines() -> None:
-    with pytest.raises(ArgumentError):
-        vs.rank(profile(), epochs=20, catalog=CATALOG, gpu="T4")
-    with pytest.raises(ArgumentError):
-        vs.rank(profile(), epochs=20, catalog=CATALOG, machines="all", max_usd_per_hour=-1)
+@pytest.mark.parametrize(
+    ("filters", "condition"),
+    [({"gpu": "H100"}, "gpu=H100"), ({"provider": ["gcp", "azure"]}, "provider=gcp,azure")],
+)
+def test_filters_also_leave_out_probed_machines(filters, condition) -> None:
+    ranking = vs.rank(profile(), epochs=20, catalog=CATALOG, machines="all", **filters)
+    assert {row.basis for row in ranking} == {"predicted"}
+    (left_out,) = [one for one in ranking.excluded if one.reason_code == "filtered"]
+    assert condition in left_out.reason
+    # What is known about the probed machine still serves to predict the others.
+    everything = vs.rank(profile(), epochs=20, catalog=CATALOG, machines="all")
+    times = {row.instance_type: row.seconds for row in everything}
+    assert all(row.seconds == times[row.instance_type] for row in ranking)
+
+
+def test_filters_of_the_catalog_leave_out_probed_machines() -> None:
+    for restricted in (CATALOG.where(max_usd_per_hour=0.1), CATALOG.where(gpu_memory_gib=40)):
+        ranking = vs.rank(profile(), epochs=20, catalog=restricted)
+        assert [one.reason_code for one in ranking.excluded] == ["filtered"]
 
 
 def test_the_command_line_ranks_machines_that_were_never_probed(tmp_path) -> None:

@@ -119,12 +119,12 @@ def test_a_required_probability_excludes_what_may_exceed_the_limit() -> None:
     kept = ranking.rerank(deadline_hours=hours)
     assert kept.best.limit_chances["time"] == pytest.approx(0.5, abs=0.1)
     assert kept.to_frame()["deadline_chance"].tolist() == [kept.best.limit_chances["time"]]
-    strict = ranking.rerank(deadline_hours=hours, deadline_chance=0.9)
+    strict = ranking.rerank(deadline_hours=hours, chance=0.9)
     assert [one.reason_code for one in strict.excluded] == ["over_deadline"]
-    assert ranking.rerank(deadline_hours=2 * hours, deadline_chance=0.9)
+    assert ranking.rerank(deadline_hours=2 * hours, chance=0.9)
 
 
-@pytest.mark.parametrize("wrong", [{"deadline_chance": 0.9}, {"deadline_hours": 1, "deadline_chance": 1.0}])
+@pytest.mark.parametrize("wrong", [{"chance": 0.9}, {"deadline_hours": 1, "chance": 1.0}])
 def test_a_required_probability_needs_a_limit_and_is_below_one(wrong: dict[str, Any]) -> None:
     with pytest.raises(ArgumentError):
         rank([make_profile("small")], **wrong)

@@ -7,6 +7,7 @@ import pytest
 import vmselect as vs
 from tests.support.rankings import LAB, probe, rank
 from vmselect.errors import ArgumentError, RankingError
+from vmselect.estimation.programs import choose_profiles
 from vmselect.records import InferenceRecord
 from vmselect.records.training import Fit
 
@@ -18,10 +19,11 @@ def test_profiles_of_different_batch_sizes_are_refused() -> None:
 
 def test_a_given_value_makes_profiles_comparable() -> None:
     models = [probe("small"), probe("big", model="other")]
-    assert rank(models, model="other").best.instance_type == "big"
+    assert rank(choose_profiles(models, model="other")).best.instance_type == "big"
     with pytest.raises(ArgumentError, match="net, other"):
-        rank(models, model="third")
-    assert len(rank([probe("small", examples=6400), probe("big", examples=12800)], examples=6400)) == 2
+        choose_profiles(models, model="third")
+    differ = [probe("small", examples=6400), probe("big", examples=12800)]
+    assert len(rank(differ, workload=vs.Workload(examples=6400))) == 2
     assert len(rank([probe("small"), probe("big", steps_per_epoch=101)])) == 2  # within a batch
 
 
@@ -46,24 +48,39 @@ def test_machines_are_ranked_by_one_fit_of_a_program() -> None:
         rank(program)
     alone = rank([program[1], program[3]]).to_frame().drop(columns="findings")
     for fit in (2, 2.0, "tuned"):
-        assert rank(program, fit=fit).to_frame().drop(columns="findings").equals(alone)
+        assert rank(choose_profiles(program, fit=fit)).to_frame().drop(columns="findings").equals(alone)
     with pytest.raises(ArgumentError, match=r"\b3\b.* 1, 2 \(tuned\)"):
-        rank(program, fit=3)
+        choose_profiles(program, fit=3)
     with pytest.raises(ArgumentError, match="tuned"):
-        rank(fit="tuned")
+        choose_profiles([probe()], fit="tuned")
 
 
-def test_a_workload_is_the_same_as_its_fields() -> None:
+def test_a_workload_changes_the_training() -> None:
     longer = rank([probe()], workload=vs.Workload(steps_per_epoch=200))
-    assert longer.best.seconds == rank([probe()], steps_per_epoch=200).best.seconds > 1.8 * rank([probe()]).best.seconds
+    assert longer.best.seconds > 1.8 * rank([probe()]).best.seconds
+    assert rank([probe()], workload={"steps_per_epoch": 200}).best.seconds == longer.best.seconds
+    booted = rank([probe()], workload=vs.Workload(boot_seconds=60)).best
+    assert booted.terms["boot"] == 60
+    assert booted.seconds == pytest.approx(60 + rank([probe()]).best.seconds)
     assert rank([probe(), probe(batch_size=128)], workload=vs.Workload(batch_size=128)).best.batch_size == 128
-    with pytest.raises(ArgumentError, match="examples"):
-        rank([probe()], workload=vs.Workload(examples=5), examples=6)
 
 
-def test_a_minimum_metric_needs_a_study() -> None:
-    with pytest.raises(ArgumentError, match="minimum_metric"):
-        rank(minimum_metric=0.9)
+@pytest.mark.parametrize(
+    ("name", "advice"),
+    [
+        ("epoch", "epochs"),
+        ("deadline", "deadline_hours"),
+        ("examples", "Workload(examples"),
+        ("gpus", "Scale(gpus"),
+        ("max_usd_per_hour", "where(max_usd_per_hour"),
+        ("checkpoint_minutes", "Interruptions(checkpoint_minutes"),
+        ("colour", "profiles"),
+    ],
+)
+def test_an_unknown_argument_is_refused_with_advice(name: str, advice: str) -> None:
+    with pytest.raises(ArgumentError) as refused:
+        rank(**{name: 1})
+    assert advice in str(refused.value)
 
 
 def test_epochs_are_those_of_the_probed_trainings() -> None:

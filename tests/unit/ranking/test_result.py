@@ -56,7 +56,7 @@ def test_the_frame_and_the_json_hold_the_rows() -> None:
     assert known.to_dict("records") == [vars(row) for row in ranking]
     plain = json.loads(ranking.to_json())
     assert [row["cost_usd"] for row in plain["rows"]] == [row.cost_usd for row in ranking]
-    assert plain["settings"]["decide_at"] == 10
+    assert plain["settings"]["epochs"] == [5, 10]
     assert "rows" not in json.loads(ranking.to_json(rows=False))
 
 
@@ -167,7 +167,7 @@ def test_crossovers_match_counting_epoch_by_epoch(validation_freq: int, billing:
         names = [f"m{i}" for i in range(4)]
         catalog = prices(*((name, float(random.uniform(1, 20))) for name in names), provider="aws")
         profiles = [stepped(name, random, validation_freq) for name in names]
-        ranking = rank(profiles, catalog=catalog, billing=billing)
+        ranking = rank(profiles, catalog=catalog.where(billing=billing))
         table = ranking.rerank(epochs=range(1, 201)).relative("cost")
         winners = [column.idxmin() for _, column in table.items()]
         expected = [(n + 1, b) for n, (a, b) in enumerate(pairwise(winners), start=1) if a != b]

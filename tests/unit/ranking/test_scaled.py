@@ -34,7 +34,8 @@ def two_gpus(seconds=0.22, *, size=128, **given) -> vs.Profile:
 
 
 def rank(profiles, **given):
-    return vs.rank(profiles, **({"epochs": 20, "catalog": CATALOG} | given))
+    scale = {name: given.pop(name) for name in ("gpus", "nodes", "constant_batch") if name in given}
+    return vs.rank(profiles, **({"epochs": 20, "catalog": CATALOG, "scale": scale or None} | given))
 
 
 def predicted(ranking) -> dict:
@@ -97,12 +98,12 @@ def test_a_constant_global_batch_size_uses_the_time_of_smaller_batches() -> None
 
 def test_epochs_come_from_a_study() -> None:
     study = vs.ConvergenceStudy.from_epochs({64: [10, 11], 256: [18, 19]}, metrics={64: 0.9, 256: 0.9})
-    ranking = vs.select([profile(), two_gpus()], study, catalog=CATALOG, gpus=[4, 8], batch_size=64)
+    ranking = rank([profile(), two_gpus()], epochs=study, gpus=[4, 8], batch_size=64)
     four = predicted(ranking)["g4dn.12xlarge", 256]
     assert four.epochs == pytest.approx(18.5, abs=1)
     assert "epochs-held-constant" not in codes(four)
     short = vs.ConvergenceStudy.from_epochs({32: [9, 9], 64: [10, 11]}, metrics={32: 0.9, 64: 0.9})
-    beyond = vs.select([profile()], short, catalog=CATALOG, gpus=8, batch_size=64)
+    beyond = rank([profile()], epochs=short, gpus=8, batch_size=64)
     assert not predicted(beyond)
     assert ("epochs_unknown", "g4dn.metal, batch 512") in {(one.reason_code, one.candidate) for one in beyond.excluded}
 
@@ -262,8 +263,7 @@ def test_arguments() -> None:
     for given in ({"gpus": 0}, {"gpus": []}, {"nodes": -1}, {"gpus": 2, "constant_batch": "x"}):
         with pytest.raises(ArgumentError):
             rank([profile()], **given)
-    with pytest.raises(ArgumentError):
-        rank([profile()], constant_batch="global")
+    assert not predicted(rank([profile()], constant_batch="global"))
     with pytest.raises(RankingError):
         rank([profile(), two_gpus(size=64)], gpus=4)  # 64 and 32 examples per GPU
 

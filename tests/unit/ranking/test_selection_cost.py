@@ -34,7 +34,7 @@ def sized(*sizes: int, names: Sequence[str] = "ab") -> list[vs.Profile]:
 
 
 def cost_of(profiles: list[vs.Profile], study: vs.ConvergenceStudy = STUDY, **options: Any) -> MethodologyCost:
-    cost = vs.select(profiles, study, catalog=CATALOG, **options).selection_cost()
+    cost = vs.rank(profiles, epochs=study, catalog=CATALOG, **options).selection_cost()
     assert isinstance(cost, MethodologyCost)
     return cost
 
@@ -98,15 +98,16 @@ def test_with_a_study_its_trainings_and_the_probes_are_weighed_against_every_pai
 
 
 def test_a_selection_with_a_machine_without_a_price_has_a_cost_and_json() -> None:
-    selection = vs.select(sized(128, names=("a", "unpriced")), STUDY, catalog=CATALOG)
+    selection = vs.rank(sized(128, names=("a", "unpriced")), epochs=STUDY, catalog=CATALOG)
     assert selection.selection_cost().probe_usd == pytest.approx(6.28 / 3600 * 2.0)
     assert json.loads(selection.to_json())["study"]
 
 
 def test_the_cost_of_choosing_does_not_depend_on_what_is_excluded_then() -> None:
     everything = cost_of(sized(128, 256, 512))
-    for choice in ({"minimum_metric": 0.965}, {"minimum_metric": 0.999}, {"budget_usd": 0.001}):
-        assert cost_of(sized(128, 256, 512), **choice) == everything
+    for metric in (0.965, 0.999):
+        assert cost_of(sized(128, 256, 512), STUDY.require(metric)) == everything
+    assert cost_of(sized(128, 256, 512), budget_usd=0.001) == everything
     between = cost_of(sized(128, 256, 512), batch_size=[200])
     assert between.probe_usd == everything.probe_usd
     assert 0 < between.exhaustive_usd < everything.exhaustive_usd

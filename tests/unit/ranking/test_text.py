@@ -141,7 +141,7 @@ def test_every_reason_code_has_a_text() -> None:
         machines.NO_GPU_SOLD,
     }  # fmt: skip
     scaled_codes = {scaled.TOO_MANY_GPUS, scaled.TOO_MANY_NODES, scaled.NO_TWO_NODES, memory.TOO_LITTLE_MEMORY}
-    studied = {estimates.BELOW_MINIMUM, estimates.UNKNOWN_METRIC, estimates.UNKNOWN_EPOCHS}
+    studied = {estimates.BELOW_REQUIRED, estimates.UNKNOWN_METRIC, estimates.UNKNOWN_EPOCHS}
     written = set(re.findall(r'Excluded\([^"\n]*?"(\w+)", ', "".join(path.read_text() for path in SOURCES)))
     assert {"no_price", "retired", "out_of_memory"} <= written
     assert (limits | predicted | scaled_codes | studied | written) - SERVING <= set(REASONS)

@@ -65,7 +65,8 @@ def make_selection(**settings: Any) -> vs.Ranking:
     study = vs.ConvergenceStudy.from_epochs(
         {256: [13, 14], 1024: [22, 20]}, metrics={256: 0.97, 1024: 0.95}, model="net"
     )
-    return vs.select(profiles, study, **settings)
+    required = settings.pop("required", None)
+    return vs.rank(profiles, epochs=study.require(required) if required else study, **settings)
 
 
 def test_time_cost_points_are_the_rows() -> None:
@@ -181,13 +182,13 @@ def test_batch_points_are_the_pairs_at_their_cheapest_price() -> None:
 
 
 def test_the_metric_is_that_of_the_study_even_where_it_was_too_low() -> None:
-    points = metric_points(make_selection(minimum_metric=0.96))
+    points = metric_points(make_selection(required=0.96))
     assert points.to_numpy().tolist() == [[256, 0.97], [1024, 0.95]]
 
 
 @pytest.mark.parametrize("kind", ["batch-time", "cost-time", "batch-metric", "time-cost", "terms"])
 def test_charts_of_machine_and_batch_size(kind: str) -> None:
-    assert make_selection(minimum_metric=0.94).chart(kind).to_dict()["config"]
+    assert make_selection(required=0.94).chart(kind).to_dict()["config"]
 
 
 @pytest.mark.parametrize("kind", DRAWN)

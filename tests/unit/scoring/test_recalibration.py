@@ -112,16 +112,16 @@ def test_estimate_and_rank_agree_and_can_be_left_alone() -> None:
     with pytest.raises(EstimateError):
         corrected.recalibrated(history)
     assert corrected.forecast().own == pytest.approx((own.seconds, own.low, own.high))
-    best = vs.rank([PROBE], epochs=10, history=history).best
+    best = vs.rank([PROBE], epochs=10).recalibrated(history).best
     assert best.measures["time"] == pytest.approx((corrected.seconds, corrected.low, corrected.high))
     assert {"recalibrated", "bias-corrected"} <= {finding.code for finding in best.findings}
-    plain = vs.rank([PROBE], epochs=10, history=history, recalibrate=False).best
+    plain = vs.rank([PROBE], epochs=10, history=history).best
     assert plain.measures["time"] == pytest.approx((own.seconds, own.low, own.high))
 
 
 def test_kept_forecasts_keep_the_interval_of_the_method(tmp_path: Path) -> None:
     """So a recalibration never learns from recalibrated intervals."""
-    vs.rank([PROBE], epochs=10, history=make_history(30, bias=0.14, noise=0.2)).keep(tmp_path)
+    vs.rank([PROBE], epochs=10).recalibrated(make_history(30, bias=0.14, noise=0.2)).keep(tmp_path)
     (kept,) = vs.load_records(tmp_path)
     assert isinstance(kept, Forecast)
     own = vs.estimate(PROBE, epochs=10)
@@ -141,8 +141,8 @@ def test_the_commands_learn_from_a_history(tmp_path: Path) -> None:
     PROBE.save(tmp_path / "profiles")
     for record in make_history(30, bias=0.14, noise=0.02):
         record.save(tmp_path / "team")
-    options = {"estimate": ["--recalibrate", str(tmp_path / "team")], "rank": ["--history", str(tmp_path / "team")]}
-    for command, learning in options.items():
+    learning = ["--recalibrate", str(tmp_path / "team")]
+    for command in ("estimate", "rank"):
         arguments = [command, str(tmp_path / "profiles"), "-e", "10"]
         done = runner.invoke(app, [*arguments, *learning])
         assert done.exit_code == 0, done.stderr

@@ -36,7 +36,7 @@ SECTIONS.splice(1, 0, {
       showCounts(panels[0], { caption: "Training time", unit: "seconds", lines: lines(TIME.fields), ...by });
       showCounts(panels[1], { caption: "Cost", unit: "usd", lines: lines(COST.fields), ...by });
       showCounts(panels[2], { caption: "Epochs until convergence", unit: "count", lines: known("epochs"), ...by });
-      const required = study.demands[study.monitor];
+      const required = study.required[study.monitor];
       showCounts(panels[3], { caption: `Final ${study.monitor}`, unit: "count", lines: known("metric"), required, ...by });
     };
   },

@@ -134,14 +134,14 @@ const MEASURES = [
     name: "cost", title: "Cost", fields: ["cost_usd", "cost_low", "cost_high"], aim: "lowest cost", format: formatUsd,
     of: (candidate, seconds, { billing }) => costOf(candidate, seconds, billing),
     limit: {
-      setting: "budget_usd", chance_setting: "budget_chance", unit: 1, verb: "cost", noun: "budget", reason_code: "over_budget",
+      setting: "budget_usd", unit: 1, verb: "cost", noun: "budget", reason_code: "over_budget",
     },
   },
   {
     name: "time", title: "Time", fields: ["seconds", "seconds_low", "seconds_high"], aim: "shortest time",
     format: formatSeconds, of: (candidate, seconds) => seconds,
     limit: {
-      setting: "deadline_hours", chance_setting: "deadline_chance", unit: SECONDS_PER_HOUR, verb: "take", noun: "deadline",
+      setting: "deadline_hours", unit: SECONDS_PER_HOUR, verb: "take", noun: "deadline",
       reason_code: "over_deadline",
     },
   },
@@ -153,7 +153,7 @@ const MEASURES = [
     name: "co2", title: "CO2", word: "CO2", fields: ["co2_kg", "co2_low", "co2_high"], aim: "lowest CO2", format: formatKg,
     of: co2Of, optional: true, uses_power: true, verb: "emits",
     limit: {
-      setting: "co2_limit_kg", chance_setting: "co2_chance", unit: 1, verb: "emit", noun: "CO2 limit",
+      setting: "co2_limit_kg", unit: 1, verb: "emit", noun: "CO2 limit",
       reason_code: "over_co2_limit",
     },
   },
@@ -308,7 +308,7 @@ function limitBroken(row, settings) {
     const chance = (row.limit_chances[name] = interrupted
       ? chanceWithin(row.work, most, settings.interruptions)
       : limitChance({ value, low, high }, most, settings.quantile));
-    const required = settings[limit.chance_setting];
+    const required = settings.chance;
     if (required === null ? value <= most : chance >= required) return null;
     const run = `${countEpochs(row.epochs)} ${limit.verb}${row.epochs === 1 ? "s" : ""} ${format(value)}`;
     if (required === null) return { reason_code: limit.reason_code, reason: `${run}, over the ${limit.noun} of ${format(most)}` };

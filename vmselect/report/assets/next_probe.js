@@ -5,7 +5,7 @@ function findNextProbe({ rows, regret, settings }, probe) {
   const seen = new Set();
   const offers = rows.filter(({ candidate }) => !seen.has(candidate.machine) && seen.add(candidate.machine));
   const unprobed = offers.filter(({ candidate }) => candidate.basis === "predicted");
-  if (!unprobed.length || offers.length < 2 || relativeRegret(rows[0], regret, settings) < settings.enough_regret) return null;
+  if (!unprobed.length || offers.length < 2 || relativeRegret(rows[0], regret, settings) < probe.enough_regret) return null;
   const levels = offers.map((row) => Math.log(row.score));
   const deviation = unprobed.map((row) => logDeviations(row.work, settings.quantile).reduce((a, b) => a + b) / 2);
   const measured = Math.min(...offers.map((row, i) => (row.candidate.basis === "predicted" ? Infinity : levels[i])));

@@ -114,20 +114,17 @@ function labelLines({ label, labelParts: [name, ...rest] }, most) {
 }
 
 function readSettings(given) {
-  const markets = given.markets;
+  const market = given.market === "all" ? "any" : given.market.join(",");
   return {
-    epochs: given.decide_at ?? 1,
+    epochs: given.epochs.at(-1) ?? 1,
     weights: { ...given.objective },
-    market: markets === null ? "any" : markets.join(","),
+    market,
     deadline_hours: given.deadline_hours,
     budget_usd: given.budget_usd,
-    deadline_chance: given.deadline_chance,
-    budget_chance: given.budget_chance,
     co2_limit_kg: given.co2_limit_kg,
-    co2_chance: given.co2_chance,
+    chance: given.chance,
     emissions: given.emissions,
     quantile: given.quantile,
-    enough_regret: given.enough_regret,
     billing: given.billing,
     interruptions: given.interruptions,
     confidence: given.confidence,
@@ -136,7 +133,7 @@ function readSettings(given) {
 
 function readMarkets(given, candidates) {
   const sold = Object.keys(MARKET_NAMES).filter((market) => candidates.some((candidate) => candidate.market === market));
-  const asked = given.markets === null ? "any" : given.markets.join(",");
+  const asked = given.market === "all" ? "any" : given.market.join(",");
   return [...new Set([asked, ...sold, ...(sold.length > 1 ? ["any"] : [])])];
 }
 

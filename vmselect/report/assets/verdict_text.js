@@ -5,11 +5,12 @@ const MARKET_NAMES = {
 };
 /** Verb phrase that explains the exclusion of one candidate, by reason code: the same table as in vmselect/ranking/text.py. */
 const REASONS = {
-  below_minimum_metric: "misses the minimum metric",
+  below_required_metric: "misses the required metric",
   co2_unknown: "emits an unknown amount of CO2",
   contradictory_records: "cannot be predicted from contradictory records",
   energy_unknown: "uses an unknown amount of energy",
   epochs_unknown: "needs an unknown number of epochs",
+  filtered: "is left out by the filters",
   input_bound: "cannot be predicted from steps that are limited by CPU or input",
   metric_unknown: "has an unknown final metric",
   never_probed: "was never probed",
