@@ -41,8 +41,8 @@ if TYPE_CHECKING:
     from vmselect.prediction import predict as predict
     from vmselect.probe.convergence import ConvergenceProbe as ConvergenceProbe
     from vmselect.probe.environment import mark_start as mark_start
-    from vmselect.probe.keras_callbacks import EpochProbe as EpochProbe
-    from vmselect.probe.keras_callbacks import IterationProbe as IterationProbe
+    from vmselect.probe.keras import EpochProbe as EpochProbe
+    from vmselect.probe.keras import IterationProbe as IterationProbe
     from vmselect.probe.loop import probe_loop as probe_loop
     from vmselect.probe.trainers import HuggingFaceProbe as HuggingFaceProbe
     from vmselect.probe.trainers import LightningProbe as LightningProbe
@@ -69,7 +69,7 @@ _HOMES = {
     "vmselect.prediction": ("estimate_memory", "predict",),
     "vmselect.probe.convergence": ("ConvergenceProbe",),
     "vmselect.probe.environment": ("mark_start",),
-    "vmselect.probe.keras_callbacks": ("EpochProbe", "IterationProbe",),
+    "vmselect.probe.keras": ("EpochProbe", "IterationProbe",),
     "vmselect.probe.loop": ("probe_loop",),
     "vmselect.probe.trainers": ("HuggingFaceProbe", "LightningProbe",),
     "vmselect.ranking": ("Interruptions", "Ranking", "Scale", "rank",),

@@ -22,7 +22,7 @@ from vmselect._io import write_bytes
 from vmselect._optional import require
 from vmselect.errors import ArgumentError
 from vmselect.estimation import RuntimeEstimate, estimate
-from vmselect.probe.keras_callbacks import PlainCallback
+from vmselect.probe.keras import PlainCallback
 from vmselect.ranking import Ranking
 from vmselect.scoring.score import Score
 from vmselect.units import hours, printable

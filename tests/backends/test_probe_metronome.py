@@ -17,7 +17,7 @@ from fits import BATCH, check_conserved, make_data
 from metronome import Metronome, make_sleeping_model
 
 import vmselect as vs
-from vmselect.probe.step_blocks import BLOCK_STEPS
+from vmselect.probe.timer import BLOCK_STEPS
 
 STEPS, VALIDATION_STEPS, EPOCHS, ATTEMPTS = 26, 6, 3, 6
 

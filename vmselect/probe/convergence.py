@@ -15,9 +15,10 @@ from vmselect._checks import check_choice, check_count, check_flag, check_name, 
 from vmselect._io import Folder, Place, Url, check_place
 from vmselect.convergence import ConvergenceRun, ConvergenceStudy, Curve, StoppingRule
 from vmselect.errors import ArgumentError, ProbeError, ProfileError
-from vmselect.probe import environment, keras_fit
-from vmselect.probe.keras_callbacks import Logs, PlainCallback
+from vmselect.probe import environment
+from vmselect.probe.keras import Logs, PlainCallback, read_fit
 from vmselect.probe.options import Factors, check_factors, check_target, choose_path, read_factors
+from vmselect.probe.recording import FitFacts
 from vmselect.probe.sampling import Observation, check_sample, watch_call
 from vmselect.records.convergence import as_logged
 from vmselect.records.training import MAX_EPOCHS
@@ -136,7 +137,7 @@ class ConvergenceProbe(PlainCallback):
         check_target(target, "convergence")
         self.saved_to = None
         frame = sys._getframe(1)
-        facts = keras_fit.read_fit(frame)
+        facts = read_fit(frame)
         machine = environment.locate(instance_type=self.instance_type).instance_type
         early_stopping = keras.callbacks.EarlyStopping(
             monitor=self.monitor,
@@ -273,7 +274,7 @@ class ConvergenceProbe(PlainCallback):
 class _Watch:
     """What the probe has recorded of one training so far."""
 
-    facts: keras_fit.FitFacts = field(default_factory=keras_fit.FitFacts)
+    facts: FitFacts = field(default_factory=FitFacts)
     early_stopping: Any = None
     target: Place | None = None
     factors: Factors = field(default_factory=dict)
@@ -304,7 +305,7 @@ class _Watch:
 
     def without_training(self) -> _Watch:
         """Return a copy without references to objects of the training, such as its callbacks."""
-        facts, observation = keras_fit.FitFacts(), Observation(None)
+        facts, observation = FitFacts(), Observation(None)
         return replace(self, facts=facts, observation=observation, early_stopping=None, kept_usage=self.usage)
 
 

@@ -19,6 +19,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from urllib.parse import urlsplit
 
@@ -617,3 +618,16 @@ def process_age_seconds(stat: Path = Path("/proc/self/stat")) -> float | None:
         return max(0.0, time.time() - float(psutil.Process().create_time()))
     except psutil.Error:
         return None
+
+
+FRAMES_UP = 12
+"""Number of calling functions that :func:`walk_up` yields. In Keras 3, ``fit`` is the second caller of a callback."""
+
+
+def walk_up(frame: FrameType | None) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield name and local variables of the function of ``frame`` and of its callers, ``FRAMES_UP`` at most."""
+    for _ in range(FRAMES_UP):
+        if frame is None:
+            return
+        yield frame.f_code.co_name, frame.f_locals
+        frame = frame.f_back

@@ -23,8 +23,7 @@ from vmselect._checks import (
 from vmselect.errors import ArgumentError, ProbeError
 from vmselect.probe.environment import attempt, count_parameters, name_model
 from vmselect.probe.exit_hooks import EndWatch, classify
-from vmselect.probe.keras_callbacks import Logs, PlainCallback
-from vmselect.probe.keras_fit import find_call, positive
+from vmselect.probe.keras import Logs, PlainCallback, find_call, positive
 from vmselect.probe.load_generator import Batch, CallTally, Clock, Load, Sleep, count_bytes, cut_batches, settle
 from vmselect.probe.options import CommonOptions, check_target, choose_path
 from vmselect.probe.recording import MachineFacts, read_facts

@@ -22,7 +22,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from vmselect.probe.keras_fit import walk_up
+from vmselect.probe.environment import walk_up
 from vmselect.probe.timer import StepTimer
 
 if TYPE_CHECKING:

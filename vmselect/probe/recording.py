@@ -11,19 +11,19 @@ import math
 import re
 import sys
 import uuid
-from collections.abc import Callable, Mapping
-from dataclasses import KW_ONLY, dataclass
+import weakref
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import KW_ONLY, dataclass, replace
 from datetime import UTC, datetime
-from numbers import Real
+from numbers import Integral, Real
 from types import FrameType
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypedDict
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, TypedDict
 
 from vmselect._checks import check_count, check_flag, check_seconds, maybe
 from vmselect._io import Place
 from vmselect.errors import ProbeError
 from vmselect.probe import environment
 from vmselect.probe.exit_hooks import EndWatch, classify
-from vmselect.probe.keras_fit import FitFacts, read_fit, read_schedule
 from vmselect.probe.options import (
     Factors,
     Options,
@@ -34,8 +34,7 @@ from vmselect.probe.options import (
     read_factors,
 )
 from vmselect.probe.sampling import Observation
-from vmselect.probe.step_blocks import StepBlocks
-from vmselect.probe.timer import PauseWatch, StepTimer, build_timeline
+from vmselect.probe.timer import PauseWatch, StepBlocks, StepTimer, build_timeline
 from vmselect.units import format_seconds
 
 if TYPE_CHECKING:
@@ -58,6 +57,96 @@ SHARE = 0.02
 """Largest share of the time that is spent on writing drafts. A large draft is written less often."""
 
 KILLED = "the process ended without an error message: it was killed, or the machine was shut down"
+
+
+@dataclass(frozen=True)
+class FitFacts:
+    """Arguments of one call of ``fit``, and properties of its data; None if unknown."""
+
+    callback_list: weakref.ref[Any] | None = None
+    """Weak reference to Keras' callback list, which is deleted when ``fit`` ends."""
+    threaded: bool = False
+    """Whether Keras calls ``on_train_batch_end`` from worker threads."""
+    test_threaded: bool = False
+    """Whether Keras calls ``on_test_batch_end`` from worker threads."""
+    batch_size: int | None = None
+    partial_batch: int | None = None
+    validation_steps: int | None = None
+    validation_freq: int | Collection[int] = 1
+    has_validation: bool | None = None
+    can_restart: bool = True
+    """Whether Keras can start another epoch after the probe ended one early."""
+    self_tuning_input: bool | None = None
+    """Whether the data comes from a tf.data pipeline with autotuning."""
+    continuous_input: bool | None = None
+    """Whether one iterator over endless data provides the batches of all epochs."""
+
+    def times(self, feeders: int) -> FitFacts:
+        """Return a copy with the total batch sizes of ``feeders`` processes, each of which adds a batch to a step."""
+        sizes = {name: getattr(self, name) for name in ("batch_size", "partial_batch")}
+        return replace(self, **{name: size * feeders for name, size in sizes.items() if size is not None})
+
+    def validates_between(self, first: int, end: int) -> bool:
+        """Return whether Keras validates after any of the epochs ``first`` to ``end - 1``, counted from 0.
+
+        Return False if it is unknown whether the training has validation data.
+        """
+        frequency = self.validation_freq
+        if not self.has_validation:
+            return False
+        if isinstance(frequency, int):  # Keras counts epochs from 1 here: it validates after each multiple
+            return frequency > 0 and end // frequency > first // frequency
+        return any(first < number <= end for number in frequency)
+
+
+class Schedule(NamedTuple):
+    """Epochs with a validation, counted from 1: from ``first`` to ``last``, every ``every`` epochs.
+
+    If ``first`` is None, it equals ``every``. If ``last`` is None, the validations continue until the training ends.
+    """
+
+    every: int
+    first: int | None = None
+    last: int | None = None
+
+
+def read_schedule(
+    frequency: int | Collection[int], *, initial_epoch: int = 0, epochs: int | None = None
+) -> Schedule | None:
+    """Convert Keras' ``validation_freq`` to a schedule, counted from the first epoch; None if there are no validations.
+
+    A list of epochs at unequal distances becomes a schedule with the same number of validations. If the list reaches
+    the end of the training (``epochs``), the schedule has no end, so that it also applies to a longer training.
+
+    >>> read_schedule(range(1000, 4001, 20), epochs=4000)
+    Schedule(every=20, first=1000, last=None)
+    >>> read_schedule([1, 2, 10], epochs=100)
+    Schedule(every=4, first=1, last=9)
+    """
+    if isinstance(frequency, int):
+        every = max(1, frequency)
+        first = every - initial_epoch % every
+        return Schedule(every, first if first != every else None)
+    numbers = sorted({int(one) - initial_epoch for one in frequency if isinstance(one, Integral)})
+    remaining = None if epochs is None else epochs - initial_epoch
+    numbers = [one for one in numbers if one > 0 and (remaining is None or one <= remaining)]
+    if not numbers:
+        return None
+    first, more = numbers[0], len(numbers) - 1
+    every = (numbers[-1] - first) // more if more else first
+    last = first + every * more
+    continues = remaining is not None and last + every > remaining
+    return Schedule(every, first if first != every else None, None if continues else last)
+
+
+def find_earliest_stop(callbacks: Iterable[Any]) -> int | None:
+    """Return the least number of epochs after which early stopping can end the training; None if it is not used."""
+    earliest = [
+        max(0, getattr(one, "start_from_epoch", 0)) + max(1, getattr(one, "patience", 0)) + 1
+        for one in callbacks
+        if any(kind.__name__ == "EarlyStopping" for kind in type(one).__mro__)
+    ]
+    return min(earliest, default=None)
 
 
 class MachineFacts(TypedDict):
@@ -100,7 +189,7 @@ class Recording:
         *,
         model: Any = None,
         params: Mapping[str, Any] | None = None,
-        frame: FrameType | None = None,
+        fit: FitFacts | None = None,
         backend: str | None = None,
         options: Options,
     ) -> None:
@@ -139,7 +228,7 @@ class Recording:
             self.redirected: list[str] = []
             """Callbacks whose files were redirected to a scratch folder, for the line that is printed at the end."""
             self._id, self._created, self._number = uuid.uuid4().hex, datetime.now(UTC), environment.number_fit()
-            fit = read_fit(frame) if frame is not None else FitFacts()
+            fit = fit or FitFacts()
             dispatch = None if model is None else "threaded" if fit.threaded else "direct"
             self._environment = read_environment(model, backend).model_copy(update={"dispatch": dispatch})
             if kind != "epoch":

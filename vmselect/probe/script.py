@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from vmselect._io import Place
 from vmselect.probe import checkpoints, loop
 from vmselect.probe.environment import mark_start
-from vmselect.probe.keras_callbacks import IterationProbe, KerasProbe
+from vmselect.probe.keras import IterationProbe, KerasProbe
 from vmselect.probe.loop import LoopProbe
 from vmselect.probe.options import Options, choose_path
 from vmselect.probe.saves import Save, after_import, end_other_processes, stop_at_saves

@@ -13,9 +13,8 @@ from dataclasses import replace
 from typing import Any
 
 from vmselect.probe.checkpoints import Scratch
-from vmselect.probe.environment import length_of, synchronize_devices
-from vmselect.probe.keras_fit import find_earliest_stop, walk_up
-from vmselect.probe.recording import Recording, StepProbe
+from vmselect.probe.environment import length_of, synchronize_devices, walk_up
+from vmselect.probe.recording import Recording, StepProbe, find_earliest_stop
 from vmselect.probe.sampling import watch_call
 
 FOLDERS = ("_default_root_dir", "dirpath", "_root_dir", "_save_dir")

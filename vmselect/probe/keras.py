@@ -11,22 +11,20 @@ import math
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from types import MappingProxyType
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, replace
+from types import FrameType, MappingProxyType
 from typing import Any, ClassVar, Literal
 
 from vmselect._checks import check_count, maybe
 from vmselect.errors import ProbeError
 from vmselect.probe.checkpoints import Scratch, bind_elsewhere, describe_saving, find_writers
-from vmselect.probe.environment import count_validation_batches, synchronize_devices
+from vmselect.probe.environment import attempt, count_validation_batches, synchronize_devices, walk_up
 from vmselect.probe.exit_hooks import EndWatch, release_data_before_exit
 from vmselect.probe.input_wait import StepTrace
-from vmselect.probe.keras_fit import find_earliest_stop
 from vmselect.probe.options import check_uncut
-from vmselect.probe.recording import CallbackProbe, Recording, StepProbe
-from vmselect.probe.step_blocks import StepBlocks
-from vmselect.probe.timer import StepTimer
+from vmselect.probe.recording import CallbackProbe, FitFacts, Recording, StepProbe, find_earliest_stop
+from vmselect.probe.timer import StepBlocks, StepTimer
 
 Logs = Mapping[str, Any] | None
 
@@ -108,7 +106,8 @@ class KerasProbe(CallbackProbe, PlainCallback):
         self._end_early(None)  # an earlier training whose end was not reported
         self._reset()
         frame = sys._getframe(1)
-        recording = Recording(self._kind, model=self._model, params=self.params, frame=frame, options=self)
+        fit = read_fit(frame)
+        recording = Recording(self._kind, model=self._model, params=self.params, fit=fit, options=self)
         with recording.timer.leave_out():
             self._check_fit(recording)
             self._watch = self._watch_end(recording)
@@ -726,3 +725,73 @@ class EpochProbe(KerasProbe):
         with recording.timer.leave_out():
             if recording.examples is None:
                 recording.counted_examples = recording.count_examples(steps=recording.steps)
+
+
+# -- arguments of a running ``fit`` -----------------------------------------------------------------------------------
+# Keras passes only the number of epochs and steps to callbacks. Batch size, validation frequency and the kind of
+# data are arguments and local variables of ``fit``, read from its stack frame. A value is unknown if a version of
+# Keras gives its variable another name.
+
+
+def read_fit(frame: FrameType | None) -> FitFacts:
+    """Return the arguments of the Keras ``fit`` call found among the callers of ``frame``."""
+    local, callback_list = find_call(frame, "fit")
+    return _describe_list(callback_list) if local is None else _read_locals(local, callback_list)
+
+
+def find_call(frame: FrameType | None, function: str) -> tuple[dict[str, Any] | None, Any]:
+    """Find Keras' ``function``, such as "fit", among the callers of ``frame``; return its locals and its callback list.
+
+    Each of the two is None if it was not found.
+    """
+    callback_list: Any = None
+    for name, local in walk_up(frame):
+        if callback_list is None and hasattr(local.get("self"), "_async_train"):
+            callback_list = local["self"]
+        if name == function and "callbacks" in local:
+            return local, callback_list
+    return None, callback_list
+
+
+def _read_locals(local: dict[str, Any], callback_list: Any) -> FitFacts:
+    adapter: Any = getattr(local.get("epoch_iterator"), "data_adapter", None)
+    frequency = local.get("validation_freq", 1)
+    batches, partial = attempt(lambda: adapter.num_batches), attempt(lambda: adapter.partial_batch_size)
+    if partial is None and attempt(lambda: adapter.has_partial_batch) is False:
+        partial = 0
+    if local.get("steps_per_epoch") not in (None, batches):
+        partial = None  # an epoch is not one pass over the data, so the size of its last batch is unknown
+    return replace(
+        _describe_list(callback_list),
+        batch_size=positive(attempt(lambda: adapter.batch_size)),
+        partial_batch=partial if isinstance(partial, int) else None,
+        validation_steps=positive(local.get("validation_steps")),
+        validation_freq=frequency if isinstance(frequency, (int, Collection)) else 1,
+        has_validation=local["validation_data"] is not None if "validation_data" in local else None,
+        # The worker threads of a PyDataset outlive an epoch that was cut short, and cannot be started again.
+        can_restart="PyDataset" not in type(adapter).__name__,
+        self_tuning_input=None if adapter is None else _tunes_itself(local["epoch_iterator"], adapter),
+        # Keras creates a new iterator at each epoch, unless steps_per_epoch is given for endless data.
+        continuous_input=None if adapter is None else batches is None and local.get("steps_per_epoch") is not None,
+    )
+
+
+def _tunes_itself(iterator: Any, adapter: Any) -> bool:
+    enabled = attempt(lambda: [adapter._dataset.options().autotune.enabled])
+    if enabled is not None:  # a tf.data dataset, with autotuning unless disabled
+        return bool(enabled[0] is not False)
+    # On TensorFlow Keras converts all data to tf.data, and turns autotuning off for a PyDataset only.
+    return type(iterator).__name__.startswith("TF") and "PyDataset" not in type(adapter).__name__
+
+
+def _describe_list(callback_list: Any) -> FitFacts:
+    return FitFacts(
+        callback_list=None if callback_list is None else weakref.ref(callback_list),
+        threaded=bool(getattr(callback_list, "_async_train", False)),
+        test_threaded=bool(getattr(callback_list, "_async_test", False)),
+    )
+
+
+def positive(value: Any) -> int | None:
+    """Return ``value`` if it is a positive integer, else None."""
+    return int(value) if isinstance(value, int) and value > 0 else None

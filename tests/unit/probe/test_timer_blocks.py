@@ -16,9 +16,8 @@ from types import SimpleNamespace
 import pytest
 
 import vmselect as vs
-from vmselect.probe import environment, keras_callbacks, loop, recording, torch_script, trainers
-from vmselect.probe.step_blocks import StepBlocks
-from vmselect.probe.timer import StepTimer
+from vmselect.probe import environment, keras, loop, recording, torch_script, trainers
+from vmselect.probe.timer import StepBlocks, StepTimer
 from vmselect.probe.torch_script import EnoughTrainings, TorchScript
 from vmselect.records.base import Environment
 
@@ -262,7 +261,7 @@ def simulate(monkeypatch):
         clock = lambda: device.now  # noqa: E731
         monkeypatch.setattr(recording, "StepTimer", lambda: StepTimer(clock=clock, cpu_clock=clock))
         monkeypatch.setattr(torch_script, "time", SimpleNamespace(perf_counter_ns=clock))
-        for module in (environment, keras_callbacks, loop, torch_script, trainers):
+        for module in (environment, keras, loop, torch_script, trainers):
             monkeypatch.setattr(module, "synchronize_devices", device.wait)
         train, kind = TRAININGS[training]
         probe = None if options is None else kind(**OPTIONS, **options)
