@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 Value = TypeVar("Value")
+Mapped = TypeVar("Mapped")
 
 
 class Interval(NamedTuple, Generic[Value]):
@@ -54,7 +55,7 @@ class Interval(NamedTuple, Generic[Value]):
         own: Interval[Any] = self
         return Interval(*(np.where(chosen, mine, others) for mine, others in zip(own, other, strict=True)))
 
-    def map(self, function: Callable[[Value], Any]) -> Interval[Any]:
+    def map(self, function: Callable[[Value], Mapped]) -> Interval[Mapped]:
         """The interval whose value and bounds are those of this one after an increasing ``function``."""
         return Interval(*map(function, self))
 

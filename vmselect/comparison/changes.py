@@ -149,6 +149,7 @@ def find_changes(
             f"No training occurs in both sets of records ({sides}). "
             "Probe the same model, machine type and batch size before and after the change."
         )
+    # A disturbed training gets no change: its limits can be neither kept nor exceeded.
     changes = []
     too_uncertain = False
     for key in both:
@@ -175,6 +176,7 @@ def format_change(ratio: Interval[float]) -> str:
 
 def escape_markdown(text: str) -> str:
     """``text`` escaped so that it has no meaning in Markdown or HTML and mentions no user."""
+    # Titles come from records, and the table is posted as a comment on a pull request.
     return "".join(char if char.isalnum() or char in " ,.;:%$/=" else f"&#{ord(char)};" for char in printable(text))
 
 

@@ -128,6 +128,7 @@ def fit_factorial(
             f"The effects of {list_all(names)} cannot be separated, because some factors were only changed together. "
             "Measure more combinations, or name fewer factors."
         )
+    # Interactions are added as long as enough cells were measured. Three-factor interactions are left in the error.
     unestimable: list[Term] = []
     for pair in itertools.combinations(range(len(levels)), 2):
         both = np.einsum("ij,ik->ijk", coded[pair[0]], coded[pair[1]]).reshape(len(outcome), -1)
@@ -143,12 +144,13 @@ def fit_factorial(
     total = float(((outcome - outcome.mean()) ** 2).sum())
 
     def test(term: Term) -> TermTest:
+        # Type III: what the term explains beyond all other terms, so that the order of the factors does not matter.
         without = _design({name: part for name, part in columns.items() if name != term}, len(outcome))
         explained = max(0.0, _least_squares(without, outcome)[1] - left)
         degrees = columns[term].shape[1]
         if not freedom:
             statistic = p_value = math.nan
-        elif noise <= 1e-20 * max(total, 1e-300):
+        elif noise <= 1e-20 * max(total, 1e-300):  # repetitions are equal but for rounding errors
             statistic, p_value = (math.inf, 0.0) if explained > 1e-12 * total else (0.0, 1.0)
         else:
             statistic = explained / degrees / noise
@@ -178,6 +180,7 @@ def _error(outcome: Floats, positions: NDArray[np.int_], left: float, spare: int
     means = np.bincount(cell, outcome) / np.bincount(cell)
     freedom = len(outcome) - len(means)
     if freedom:
+        # Repetitions measure the noise alone. Residuals also contain what the model does not describe.
         return float(((outcome - means[cell]) ** 2).sum()), freedom, "repetitions"
     if spare > 0:
         return left, spare, "higher interactions"
@@ -310,6 +313,7 @@ class Effects(Result):
                 summary = summarize(values)
                 row |= {"mean": summary.mean, "sd": summary.sd}
                 center = math.fsum(map(math.log, values)) / len(values) if self.scale == "log" else summary.mean
+                # The error of the whole design, because the spread of two or three runs of a cell is too uncertain.
                 width = self.fit.quantile * self.fit.error / math.sqrt(len(values))
                 row |= {"low": self._back(center - width), "high": self._back(center + width)}
             rows.append(row)
@@ -358,7 +362,7 @@ class Effects(Result):
         for term in self.fit.terms:
             difference = self._largest_difference(term[0]) if len(term) == 1 else {}
             rows.append({"factor": " x ".join(self.names[i] for i in term), **vars(self.fit.tests[term]), **difference})
-        tested = [row for row in rows if row["p_value"] == row["p_value"]]
+        tested = [row for row in rows if not math.isnan(row["p_value"])]
         for row, adjusted in zip(tested, holm([row["p_value"] for row in tested]), strict=True):
             row["p_adjusted"] = adjusted
         columns = ["factor", "share", "freedom", "statistic", "p_value", "p_adjusted", "from_level", "to_level"]
@@ -383,6 +387,7 @@ class Effects(Result):
     def _effect_columns(self, term: Term, which: tuple[int, ...]) -> dict[str, float]:
         """Columns of a row: number of runs at a combination of levels, and its effect with the interval."""
         effect, test = self.fit.effect(term, which), self.fit.tests[term]
+        # On the log scale an effect multiplies the average; the column shows the difference from the average.
         sides = [self.average * math.expm1(side) for side in effect] if self.scale == "log" else effect
         numbers = [*sides, *self._percent(effect, self.fit.average), test.p_value, test.share]
         count = sum(all(position[i] == j for i, j in zip(term, which, strict=True)) for position in self.positions)
@@ -453,7 +458,8 @@ def _find_warnings(study: Effects) -> list[Finding]:
     elif study.fit.error_source != "repetitions":
         message = "No combination was measured twice, so the error is estimated from the residuals of the model."
         findings.append(Finding("no-repetitions", message, "Measure each combination at least twice.", "info"))
-    spreads = [sd for sd in study.cells["sd"] if sd == sd and sd > 0]
+    # One error for all cells is wrong if the spread grows with the value, as that of times usually does.
+    spreads = [sd for sd in study.cells["sd"] if not math.isnan(sd) and sd > 0]
     if study.scale == "linear" and spreads and max(spreads) > UNEVEN * min(spreads) and min(study.cells["count"]) > 2:
         message = f"The spread of repetitions differs between cells by a factor of {max(spreads) / min(spreads):.0f}."
         findings.append(Finding("uneven-spread", message, "Use scale='log', where an effect is a percentage.", "info"))

@@ -343,7 +343,6 @@ def compare(
     check_choice("unit", unit, UNITS)
     alpha = check_number("alpha", alpha, above=0, most=0.5)
     confidence = check_number("confidence", confidence, least=0.5, most=0.999)
-    terms = Terms(epochs, catalog, market, region)
     scenario = several(check_name, "within", within) if within is not None else ()
     if scenario and (unit != "runs" or isinstance(records, Mapping)):
         raise ArgumentError(
@@ -351,7 +350,9 @@ def compare(
             "leave unit= out."
         )
     names = [*several(check_name, "by", by), *scenario]
-    runs = collect_runs(records, names=names, metric=metric, direction=better, terms=terms, model=model)
+    runs = collect_runs(
+        records, names=names, metric=metric, direction=better, terms=Terms(epochs, catalog, market, region), model=model
+    )
     runs = _split_levels(runs, scenario)
     groups = runs.by_group()
     if len(groups) > MAX_GROUPS:
@@ -363,7 +364,6 @@ def compare(
     base = str(baseline) if is_number(baseline) else baseline
     base = next(iter(groups)) if base is None else check_choice("baseline", base, list(groups))
     values, used = _independent_values(groups, unit)
-    order = find_order(groups, runs.metric.noun)
     if scenario:
         test = test_within(groups, alpha=alpha)
         pairs = pairs_within(groups, alpha=alpha, testable=test.p_value is not None)
@@ -383,7 +383,7 @@ def compare(
         test=test,
         tested_pairs=tuple(pairs),
         confidence=confidence,
-        run_findings=tuple(dict.fromkeys([*runs.findings, *few, *order])),
+        run_findings=tuple(dict.fromkeys([*runs.findings, *few, *find_order(groups, runs.metric.noun)])),
         within=scenario,
     )
 

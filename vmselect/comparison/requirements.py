@@ -151,6 +151,7 @@ def _from_ranking(ranking: Ranked, records: object) -> Facts:
     measured = _from_records(records)
     candidates: Facts = {}
     for row, name in zip(rows, _name_rows(rows), strict=True):
+        # What the ranking states about its own candidate takes precedence over means of records.
         facts = dict(measured.get((row.instance_type, row.batch_size), {}))
         for key, (attribute, unit, source) in ROW_FACTS.items():
             value = getattr(row, attribute)
@@ -312,6 +313,7 @@ class Need:
 
     def __post_init__(self) -> None:
         name = check_name("the name of a requirement", self.name)
+        # A mandatory condition excludes candidates; it does not also earn points unless a weight asks for that.
         weight = self.weight if self.weight is not None else 0.0 if self.must else 1.0
         checked = {
             "name": name,
@@ -372,9 +374,9 @@ class Need:
         if self.is_condition and not self.is_met(value):
             return 0.0
         if value == best:
-            return 1.0
+            return 1.0  # also if both are 0
         if min(value, best) <= 0:
-            return 0.0
+            return 0.0  # a ratio with zero or a negative number has no meaning
         return float(best / value if self.direction == "less" else value / best)
 
     def describe(self) -> str:
@@ -430,6 +432,7 @@ class Requirements:
         ``records`` provide metrics that a ranking does not contain, such as throughput or a custom metric.
         """
         everyone = self._add_own_facts(collect_facts(ranking, records=records))
+        # Candidates that miss a mandatory condition do not define the best value of a requirement either.
         excluded = {name: reason for name, facts in everyone.items() if (reason := self._find_missed_must(facts))}
         kept = {name: facts for name, facts in everyone.items() if name not in excluded}
         names = {name for facts in everyone.values() for name in facts}
@@ -458,6 +461,7 @@ class Requirements:
         for name, facts in candidates.items():
             labels = [facts[key].value for key in ("provider", "region", "instance_type") if key in facts]
             everyone[name] = dict(facts)
+            # From the general to the particular: what is said about a candidate replaces what is said about its region.
             for label in [*labels, name]:
                 everyone[name] |= self.facts.get(str(label), {})
         return everyone

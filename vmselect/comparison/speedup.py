@@ -142,6 +142,7 @@ def compare_workers(times: Mapping[Identity, tuple[RuntimeEstimate, int]]) -> li
             "worker": (identity.workers, identity._replace(workers=1, nodes=1)),
             "machine": (nodes, identity._replace(workers=identity.workers // nodes, nodes=1)),
         }
+        # Both questions are asked in practice: is the same training faster, and is more work done in the same time?
         for base in (SAME_BATCH, SAME_SHARE) if size else (SAME_BATCH,):
             for unit, (count, alone) in units.items():
                 share = size // count if size else None

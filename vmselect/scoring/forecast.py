@@ -209,6 +209,7 @@ def _match_training(profile: Profile, forecasts: Sequence[Forecast]) -> list[Cas
         if profile.id in forecast.used:
             reasons.append((0, "used", "the training is one of the records on which the forecast is based"))
             continue
+        # Other software or callbacks are part of what a forecast may be wrong about; other data are another training.
         differences = find_differences(forecast, profile)
         other = [str(difference) for difference in differences if difference.other_work]
         if forecast.epochs != profile.epochs_trained:
@@ -226,6 +227,7 @@ def _match_training(profile: Profile, forecasts: Sequence[Forecast]) -> list[Cas
         return cases
     if not reasons:
         return refuse("no_forecast", "there are no forecasts; save forecasts with ranking.keep(folder) or --keep")
+    # The reason of the forecast that differs least tells the user most.
     _, code, reason = min(reasons)
     return refuse(code, reason)
 
@@ -233,6 +235,7 @@ def _match_training(profile: Profile, forecasts: Sequence[Forecast]) -> list[Cas
 def _make_case(
     forecast: Forecast, outcome: Record, seconds: float, cost_usd: float | None, notes: Iterable[str] = ()
 ) -> Case:
+    # Without a bill, the price of the forecast is charged for the real time: only the time is tested.
     predicted = forecast.cost_usd
     if cost_usd is None and predicted is not None and forecast.seconds.value:
         cost_usd = predicted.value * seconds / forecast.seconds.value

@@ -185,7 +185,7 @@ class Score:
 
         return describe_score(self).to_json(indent=indent)
 
-    def chart(self, kind: str = "reliability", **options: Any) -> Any:
+    def chart(self, kind: str = "reliability", **options: object) -> Any:
         """An Altair chart: ``reliability`` (observed and promised coverage) or ``errors`` (forecast and real times)."""
         return hook("score_chart")(self, kind, **options)
 
@@ -229,7 +229,7 @@ def standardize(case: Case, *, own: bool = False, shift: float = 0.0) -> float |
     """
     value, low, high = case.forecast.own if own else case.estimate
     if low == high:
-        return None
+        return None  # an estimate without an interval promised nothing
     distance = case.real_seconds * math.exp(-shift) - value
     side = high - value if distance > 0 else value - low
     if not distance:
@@ -262,6 +262,7 @@ def _find_regrets(cases: Iterable[Case]) -> dict[str, dict[str, float]]:
         if len(forecasts) < 2:
             continue
         times, costs = [], []
+        # Several outcomes of one forecast are repetitions of the same training.
         for same in forecasts.values():
             times.append((same[0].estimate.value, statistics.fmean(case.real_seconds for case in same)))
             real = [case.real_cost_usd for case in same if case.real_cost_usd is not None]
@@ -276,6 +277,7 @@ def _judge_coverage(cases: Sequence[Case]) -> list[Finding]:
         return []
     promised = statistics.fmean(case.forecast.confidence for case in cases)
     observed: Interval[float] = coverage_interval(sum(case.inside for case in cases), len(cases))
+    # A deviation that the Wilson interval of the coverage contains is chance.
     if observed.contains(promised):
         return []
     narrow = observed.high < promised
@@ -373,7 +375,7 @@ class Accuracy:
 
         return describe_accuracy(self).to_json(indent=indent)
 
-    def chart(self, kind: str = "real-estimate", **options: Any) -> Any:
+    def chart(self, kind: str = "real-estimate", **options: object) -> Any:
         """An Altair chart with a pair of bars (real, estimate) per training."""
         return hook("accuracy_chart")(self, kind, **options)
 
