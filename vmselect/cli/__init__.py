@@ -16,7 +16,6 @@ from vmselect.cli.compare import compare
 from vmselect.cli.demo import demo
 from vmselect.cli.estimate import estimate
 from vmselect.cli.export import export
-from vmselect.cli.label import label
 from vmselect.cli.mcp import mcp
 from vmselect.cli.output import QuietOption, add_common_options, flag, print_err, set_quiet
 from vmselect.cli.probe import CONTEXT, probe
@@ -40,7 +39,6 @@ app = typer.Typer(
 app.command()(demo)
 app.command(context_settings=CONTEXT)(probe)
 app.command()(check)
-app.command()(label)
 app.command()(estimate)
 app.command()(rank)
 app.command()(compare)

@@ -1,4 +1,4 @@
-"""The commands ``vmselect history list``, ``compact`` and ``share``, which work on all records of a team."""
+"""The commands ``vmselect history list``, ``compact`` and ``label``, which work on all records of a team."""
 
 from __future__ import annotations
 
@@ -9,9 +9,21 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from vmselect._models import Output
-from vmselect.cli.output import Format, FormatOption, emit, frame_rows, is_quiet, print_err
+from vmselect.cli.options import note_unknown_type
+from vmselect.cli.output import (
+    Format,
+    FormatOption,
+    JsonOption,
+    emit,
+    flag,
+    frame_rows,
+    is_quiet,
+    print_err,
+    print_written,
+)
+from vmselect.units import count_of
 
-app = typer.Typer(help="List, compact and share the records in a folder or at a URL.", no_args_is_help=True)
+app = typer.Typer(help="List, compact and label the records in a folder or at a URL.", no_args_is_help=True)
 
 FolderArgument = Annotated[
     str | None,
@@ -75,18 +87,18 @@ def list_records(
     from vmselect.catalog import find_nearest
     from vmselect.records.history import history
 
-    found = history(_choose(folder))
-    frame = found.to_frame(
+    records = history(_choose(folder))
+    frame = records.to_frame(
         LIST_COLUMNS, kind=kind, gpu=gpu, instance_type=instance_type, model=model, since=since, until=until
     )
     frame["created"] = frame["created"].dt.strftime("%Y-%m-%dT%H:%M:%SZ")
     frame = frame.astype(object).where(frame.notna(), other=None)
     spare = ("gpu", "model", "precision", "total_seconds", "outcome")
     emit(frame_rows(frame), HistoryRow, format=format, spare=spare)
-    print_err(found.unreadable)
+    print_err(records.unreadable)
     if not len(frame):
-        known = {str(name) for name in found.to_frame(["instance_type"])["instance_type"].dropna()}
-        near = find_nearest(instance_type, known - {instance_type}) if instance_type else []
+        names = {str(name) for name in records.to_frame(["instance_type"])["instance_type"].dropna()}
+        near = find_nearest(instance_type, names - {instance_type}) if instance_type else []
         similar = f" Similar instance types in this folder: {', '.join(near)}." if near else ""
         print_err([f"No record matches these options.{similar} Remove an option, or choose another folder."])
         raise typer.Exit(1)
@@ -113,14 +125,58 @@ def compact(
     columns = (TextColumn("reading records"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True, disable=is_quiet()) as bar:
         task = bar.add_task("", total=None)
-        done = history(_choose(folder)).compact(
+        compaction = history(_choose(folder)).compact(
             listener=lambda read, total: bar.update(task, completed=read, total=total)
         )
-    row = {"records": done.records, "added": done.added, "parts": done.parts, "unreadable": len(done.unreadable)}
-    emit([row], Compaction, format=format)
-    print_err(done.unreadable)
-    if done.unreadable:
+    counts = {name: getattr(compaction, name) for name in ("records", "added", "parts")}
+    emit([counts | {"unreadable": len(compaction.unreadable)}], Compaction, format=format)
+    print_err(compaction.unreadable)
+    if compaction.unreadable:
         raise typer.Exit(1)
+
+
+@app.command()
+def label(
+    records: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="RECORDS...", help="Files or folders of records, or URLs of folders.", show_default=False
+        ),
+    ],
+    instance_type: Annotated[
+        str, typer.Option(help="Instance type on which the records were made, such as g4dn.xlarge.", show_default=False)
+    ],
+    region: Annotated[str | None, typer.Option(help="Region of the machine, such as us-east-1.")] = None,
+    provider: Annotated[str | None, typer.Option(help="Provider of the machine, such as aws.")] = None,
+    replace: Annotated[bool, flag("--replace", help="Also change records that already name an instance type.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Name the machine of records that were made without an instance type, so that they can be priced and ranked.
+
+    Each file is changed in place. Its first content is kept next to it, in a file with the additional ending .original,
+    which no command reads. In the record, the new values have the source "given". The paths of the changed files are
+    printed. Records of different hardware are refused. Exit code 1 if no file was changed, 2 if a file cannot be read.
+
+    Examples:
+
+      vmselect history label profiles/unknown-64-20260901T101500.json --instance-type g4dn.xlarge
+
+      vmselect history label profiles/ --instance-type Standard_NC6s_v3 --provider azure --region eastus
+    """
+    from vmselect.records.history import ORIGINAL, label_records
+
+    labelled = label_records(records, instance_type=instance_type, region=region, provider=provider, replace=replace)
+    print_written(labelled.changed, as_json=as_json)
+    if labelled.changed:
+        files = count_of(len(labelled.changed), "file")
+        print_err([f"Wrote the instance type {instance_type} to {files}. The originals end in {ORIGINAL}."])
+        print_err(filter(None, [note_unknown_type(instance_type)]))
+    if labelled.named:
+        files = count_of(len(labelled.named), "file already names", "files already name")
+        print_err([f"{files} an instance type. To change this too, add --replace."])
+    print_err(labelled.unreadable, always=True)
+    if labelled.unreadable or not labelled.changed:
+        raise typer.Exit(2 if labelled.unreadable else 1)
 
 
 def _choose(folder: str | None) -> str:

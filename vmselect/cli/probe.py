@@ -212,7 +212,8 @@ def _note_unknown_types(profiles: Iterable[Profile]) -> None:
     given = {fact.value for fact in named if fact is not None and fact.source in ("argument", "environment")}
     for name in sorted(given):
         if note := note_unknown_type(name):
-            print_err([f"vmselect: {note} To correct a profile: vmselect label FILE --instance-type NAME --replace"])
+            correct = "vmselect history label FILE --instance-type NAME --replace"
+            print_err([f"vmselect: {note} To correct a profile: {correct}"])
 
 
 def _read_condition(text: str) -> dict[str, Any]:

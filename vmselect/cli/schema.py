@@ -118,7 +118,7 @@ def outputs() -> Mapping[str, Printed]:
         "sweep-line": Printed(1, SweepSummary | SweepEvent, ("sweep run", "sweep resume")),
         "sweep-plan": Printed(1, list[PlannedTrial], ("sweep plan",)),
         "sweep-status": Printed(1, list[TrialStatus], ("sweep status",)),
-        "written": Printed(1, Written, ("export", "label", "prices snapshot", "score add")),
+        "written": Printed(1, Written, ("export", "history label", "prices snapshot", "score add")),
     }
 
 

@@ -361,7 +361,7 @@ def _explain_no_price(
         return f"the catalog has no price of {name}{owner}; the snapshot of {date} has it (--date {date})"
     types = {str(known) for known in catalog.offers(market=None)["instance_type"].cat.categories} - {name}
     if near := find_nearest(name, sorted(types)):
-        correct = f"correct the name with `vmselect label --replace` (similar names: {', '.join(near)})"
+        correct = f"correct the name with `vmselect history label --replace` (similar names: {', '.join(near)})"
         return f"the catalog has no price of {name}{owner}; {correct}, or add a price with {OWN_PRICE}"
     return f"the catalog has no price of {name}{owner}; add one with {OWN_PRICE}"
 

@@ -128,15 +128,15 @@ class Placement(Part):
 
 
 NAME_THE_MACHINE = (
-    "name the machine with `vmselect label FILE --instance-type NAME`, or pass instance_type= to the probe"
+    "name the machine with `vmselect history label FILE --instance-type NAME`, or pass instance_type= to the probe"
 )
 """What to do about a record without an instance type, for messages."""
 
 UNKNOWN_INSTANCE_TYPE = Finding(
     "unknown-instance-type",
     "The instance type of this machine is unknown, so no price can be assigned to it.",
-    "Run `vmselect label FILE --instance-type NAME`. For later probes, pass instance_type= or set the environment "
-    "variable VMSELECT_INSTANCE_TYPE.",
+    "Run `vmselect history label FILE --instance-type NAME`. For later probes, pass instance_type= or set the "
+    "environment variable VMSELECT_INSTANCE_TYPE.",
     "info",
 )
 

@@ -34,9 +34,9 @@ from vmselect._io import (
     write_text,
 )
 from vmselect.errors import ProfileError
-from vmselect.findings import table_html
 from vmselect.records.base import Record, new_id
 from vmselect.records.formats import KINDS, parse_record
+from vmselect.records.summary import list_html
 from vmselect.records.training import Profile
 
 MAX_FILE_BYTES = 32 * 1024 * 1024
@@ -44,22 +44,12 @@ MAX_FILE_BYTES = 32 * 1024 * 1024
 
 Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 
-SHOWN_COLUMNS = ("machine", "model", "batch size", "steps per epoch", "seconds per step", "outcome")
-"""Columns of the table of profiles. A column without any value is not shown."""
-
-MAX_SHOWN = 100
-
 
 class Profiles(list[Profile]):
     """A list of profiles that notebooks display as a table."""
 
     def _repr_html_(self) -> str:
-        summaries = [profile.summary() for profile in self[:MAX_SHOWN]]
-        shown = [name for name in SHOWN_COLUMNS if any(name in row for row in summaries)]
-        warnings = [sum(finding.severity == "warning" for finding in profile.findings) for profile in self[:MAX_SHOWN]]
-        rows = ([*(row.get(name, "") for name in shown), count] for row, count in zip(summaries, warnings, strict=True))
-        more = f"<p>The first {MAX_SHOWN} of {len(self):,} profiles.</p>" if len(self) > MAX_SHOWN else ""
-        return table_html(rows, (*shown, "warnings")) + more
+        return list_html(self)
 
 
 # -- saving ------------------------------------------------------------------------------------------------------------

@@ -36,7 +36,8 @@ from vmselect.records.base import Record
 from vmselect.records.files import MAX_FILE_BYTES, Paths, save_record, walk_records, without_garbage_collection
 from vmselect.records.formats import KINDS, parse_record
 from vmselect.records.step_times import step_seconds
-from vmselect.records.training import MAX_STEP_READINGS, METHOD_TIMES, Profile
+from vmselect.records.summary import METHOD_TIMES
+from vmselect.records.training import MAX_STEP_READINGS, Profile
 from vmselect.units import list_some
 
 if TYPE_CHECKING:

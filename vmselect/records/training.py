@@ -22,7 +22,7 @@ from pydantic import Field, ValidationInfo, field_validator, model_validator
 from vmselect._checks import check_count, check_mapping, check_name, check_number, check_seconds, list_items, maybe
 from vmselect._hooks import hook
 from vmselect.errors import ArgumentError
-from vmselect.findings import Finding, findings_html, table_html
+from vmselect.findings import Finding
 from vmselect.records.base import (
     Count,
     Environment,
@@ -37,25 +37,13 @@ from vmselect.records.base import (
     given_as,
 )
 from vmselect.records.step_times import find_warmup, step_seconds
+from vmselect.records.summary import METHOD_TIMES, to_html, to_text
 from vmselect.records.usage import MeasuredEnergy, Summary, Usage, measured_energy
-from vmselect.units import format_bytes, format_seconds, list_all, printable
 
 MAX_STEP_READINGS = 20_000
 MAX_EPOCHS = 20_000
 MAX_BATCH_READINGS = 4_000
 MAX_RUNS = 10_000
-
-METHOD_TIMES = {
-    "init_seconds": "initialization",
-    "first_iteration_seconds": "first step",
-    "second_iteration_seconds": "second step",
-    "mean_2_10_seconds": "mean of steps 2-10",
-    "first_validation_seconds": "first validation",
-    "second_validation_seconds": "second validation",
-    "first_epoch_seconds": "first epoch",
-    "second_epoch_seconds": "second epoch",
-}
-"""Properties of a profile that contain the times of the dissertation's equations, and their printed names."""
 
 Label = Literal["first", "warmup", "opening", "steady", "partial"]
 """Class of a measured step: the very first step (tracing and compilation), a later warm-up step, the first step of a
@@ -461,10 +449,14 @@ class Profile(Record):
         All validation passes in one epoch are one validation, unless ``setup.validations_per_epoch`` is set.
         """
         seen = self.timeline.validations
-        keys = [*range(len(seen))] if self.setup.validations_per_epoch is not None else [one.epoch for one in seen]
+        keys = [validation.epoch for validation in seen]
+        if self.setup.validations_per_epoch is not None:
+            keys = [*range(len(seen))]
         chosen = list(dict.fromkeys(keys))[number : number + 1]
-        passes = [one for key, one in zip(keys, seen, strict=True) if key in chosen]
-        return None if not passes or any(one.truncated for one in passes) else math.fsum(one.seconds for one in passes)
+        passes = [validation for key, validation in zip(keys, seen, strict=True) if key in chosen]
+        if not passes or any(validation.truncated for validation in passes):
+            return None
+        return math.fsum(validation.seconds for validation in passes)
 
     def _epoch_seconds(self, number: int) -> float | None:
         timeline = self.timeline
@@ -472,12 +464,13 @@ class Profile(Record):
             if epoch.complete:
                 # Times of epochs from elsewhere include the validation.
                 validations = timeline.validations if self.outcome != "given" else ()
-                return math.fsum((
-                    epoch.seconds,
-                    *(one.seconds for one in timeline.pauses if one.epoch == epoch.epoch),
-                    *(one.seconds for one in validations if one.epoch == epoch.epoch),
-                    *(one.seconds for one in timeline.boundaries if one.epoch + 1 == epoch.epoch and not one.final),
-                ))  # fmt: skip
+                inside = [part.seconds for part in (*timeline.pauses, *validations) if part.epoch == epoch.epoch]
+                before = [
+                    boundary.seconds
+                    for boundary in timeline.boundaries
+                    if boundary.epoch + 1 == epoch.epoch and not boundary.final
+                ]
+                return math.fsum([epoch.seconds, *inside, *before])
         return None
 
     @property
@@ -551,25 +544,15 @@ class Profile(Record):
         (147.25, 13)
         """
         init = maybe(check_seconds, "init_seconds", init_seconds)
-        totals = _check_times("total_seconds", total_seconds)
-        first_step = _check_times("first_iteration_seconds", first_iteration_seconds)
-        steps = _check_times("iteration_seconds", iteration_seconds)
-        first_epoch = _check_times("first_epoch_seconds", first_epoch_seconds)
-        later_epochs = _check_times("later_epoch_seconds", later_epoch_seconds)
-        validations = _check_times("validation_seconds", validation_seconds)
-        if not steps and not later_epochs and not totals:
-            raise ArgumentError(
-                "No step or epoch time after the first was given. Pass iteration_seconds= (steps after the first), "
-                "later_epoch_seconds= (epochs after the first) or total_seconds= (whole trainings)."
-            )
-        if totals and not steps and not later_epochs and epochs is None:
-            raise ArgumentError("total_seconds was given without the number of epochs. Pass epochs= too.")
-        if later_epochs and not first_epoch:
-            raise ArgumentError(
-                "later_epoch_seconds was given without first_epoch_seconds. Pass first_epoch_seconds= too."
-            )
-        if totals and min(totals) < (init or 0.0):
-            raise ArgumentError("total_seconds is less than init_seconds, which it includes. Correct one of the two.")
+        times = {
+            "total_seconds": _check_times("total_seconds", total_seconds),
+            "first_iteration_seconds": _check_times("first_iteration_seconds", first_iteration_seconds),
+            "iteration_seconds": _check_times("iteration_seconds", iteration_seconds),
+            "first_epoch_seconds": _check_times("first_epoch_seconds", first_epoch_seconds),
+            "later_epoch_seconds": _check_times("later_epoch_seconds", later_epoch_seconds),
+            "validation_seconds": _check_times("validation_seconds", validation_seconds),
+        }
+        _check_given(times, init, epochs)
         size = maybe(check_count, "batch_size", batch_size)
         count = maybe(check_count, "examples", examples)
         steps_per_epoch = maybe(check_count, "steps_per_epoch", steps_per_epoch)
@@ -590,17 +573,7 @@ class Profile(Record):
                     examples=count,
                     validation_examples=maybe(check_count, "validation_examples", validation_examples, least=0),
                 ),
-                timeline=Timeline(
-                    init_seconds=init,
-                    init_source=None if init is None else "given",
-                    steps=Steps.of(
-                        Step(0, n + 1 - len(first_step), seconds, 1, "first" if n < len(first_step) else "steady")
-                        for n, seconds in enumerate(first_step + steps)
-                    ),
-                    epochs=tuple(Epoch(epoch=n, seconds=s) for n, s in enumerate(first_epoch + later_epochs)),
-                    validations=tuple(Validation(epoch=n, seconds=s) for n, s in enumerate(validations)),
-                    run_seconds=tuple(totals),
-                ),
+                timeline=_given_timeline(times, init),
                 environment=Environment(workers=check_count("workers", workers)),
                 factors={} if factors is None else check_mapping("factors", factors),
                 placement=Placement.given(instance_type=instance_type, provider=provider, region=region),
@@ -608,89 +581,58 @@ class Profile(Record):
                 metrics={name: check_number(f"metrics: {name}", value) for name, value in numbers.items()},
             )
 
-    def summary(self) -> dict[str, str]:
-        """Names and printable values of the main fields, without unknown values."""
-        setup, timeline, environment, usage = self.setup, self.timeline, self.environment, self.usage
-        backend, wait = environment.backend, timeline.input_wait
-        seconds, runs, times = step_seconds(self), len(timeline.run_seconds), self.method_seconds
-        busy = None if usage is None else usage.mean("usable_cpu_share")
-        rows: dict[str, object] = {
-            "machine": self.instance_type or "unknown",
-            "machine from": self.placement.instance_type.source if self.placement.instance_type else None,
-            "region": self.region,
-            "model": setup.model,
-            "batch size": setup.batch_size,
-            "steps per epoch": setup.steps_per_epoch,
-            "backend": f"{backend} {environment.versions.get(backend, '')}".strip() if backend else backend,
-            "cores": environment.usable_cores or environment.cpu_cores,
-            "GPUs": f"{len(environment.gpus)} x {environment.gpus[0].name}" if environment.gpus else None,
-            **{METHOD_TIMES[name]: _format(times[name]) for name in [*METHOD_TIMES][:4]},
-            "seconds per step": None if seconds is None else format_seconds(seconds),
-            **{METHOD_TIMES[name]: _format(times[name]) for name in [*METHOD_TIMES][4:]},
-            "waits for data": None if wait is None else f"{wait.share:.0%} of the steps' time",
-            "processors": None if busy is None else f"{busy:.0%} busy in steady steps",
-            "measured power": _format_power(self.energy),
-            "probe took": _format(timeline.wall_seconds),
-            "whole training": _join(
-                _format(self.total_seconds),
-                f"mean of {runs} runs" if runs > 1 else None,
-                f"{setup.epochs} epochs" if runs and setup.epochs else None,
-            ),
-            "peak memory": format_bytes(environment.peak_memory_bytes) if environment.peak_memory_bytes else None,
-            "peak GPU memory": _format_gpu_memory(environment),
-            "outcome": self.outcome.replace("_", " ") + (f": {self.detail}" if self.detail else ""),
-            **{name: f"{value:g}" for name, value in self.metrics.items()},
-        }
-        return {printable(name): printable(str(value)) for name, value in rows.items() if value is not None}
-
     def __str__(self) -> str:
-        rows = self.summary()
-        width = max(len(name) for name in rows)
-        lines = [f"{name:<{width}}  {value}" for name, value in rows.items()]
-        return "\n".join(lines + [f"! {printable(str(finding))}" for finding in self.findings])
+        return to_text(self)
 
     def _repr_html_(self) -> str:
-        return table_html(self.summary().items()) + findings_html(self.findings)
+        return to_html(self)
+
+
+def _check_given(times: Mapping[str, Sequence[float]], init: float | None, epochs: int | None) -> None:
+    """Raise ArgumentError if the arguments of :meth:`Profile.from_times` are too few or contradict each other."""
+    steps, epoch_times, totals = times["iteration_seconds"], times["later_epoch_seconds"], times["total_seconds"]
+    if not steps and not epoch_times and not totals:
+        raise ArgumentError(
+            "No step or epoch time after the first was given. Pass iteration_seconds= (steps after the first), "
+            "later_epoch_seconds= (epochs after the first) or total_seconds= (whole trainings)."
+        )
+    if totals and not steps and not epoch_times and epochs is None:
+        raise ArgumentError("total_seconds was given without the number of epochs. Pass epochs= too.")
+    if epoch_times and not times["first_epoch_seconds"]:
+        raise ArgumentError("later_epoch_seconds was given without first_epoch_seconds. Pass first_epoch_seconds= too.")
+    if totals and min(totals) < (init or 0.0):
+        raise ArgumentError("total_seconds is less than init_seconds, which it includes. Correct one of the two.")
+
+
+def _given_timeline(times: Mapping[str, Sequence[float]], init: float | None) -> Timeline:
+    """The timeline of the arguments of :meth:`Profile.from_times`."""
+    first = [Step(0, number, seconds, 1, "first") for number, seconds in enumerate(times["first_iteration_seconds"])]
+    later = [Step(0, number + 1, seconds, 1, "steady") for number, seconds in enumerate(times["iteration_seconds"])]
+    epochs = [*times["first_epoch_seconds"], *times["later_epoch_seconds"]]
+    return Timeline(
+        init_seconds=init,
+        init_source=None if init is None else "given",
+        steps=Steps.of([*first, *later]),
+        epochs=tuple(Epoch(epoch=number, seconds=seconds) for number, seconds in enumerate(epochs)),
+        validations=tuple(
+            Validation(epoch=number, seconds=seconds) for number, seconds in enumerate(times["validation_seconds"])
+        ),
+        run_seconds=tuple(times["total_seconds"]),
+    )
 
 
 def _given_power(watts: Sequence[float]) -> Usage:
     """Usage with the mean power of each GPU, which another tool measured."""
     powers = {
-        f"gpu{index}_power_watts": Summary(count=1, seconds=1.0, mean=one, maximum=one, p50=one, p95=one)
-        for index, one in enumerate(watts)
+        f"gpu{index}_power_watts": Summary(count=1, seconds=1.0, mean=power, maximum=power, p50=power, p95=power)
+        for index, power in enumerate(watts)
     }
     sources = {f"gpu{index}": "given" for index in range(len(watts))}
     return Usage(interval_seconds=0.0, phases={"steady_steps": powers}, power_sources=sources)
-
-
-def _format_power(energy: MeasuredEnergy | None) -> str | None:
-    watts = energy.watts if energy else None
-    if energy is None or watts is None:
-        return None
-    return f"{watts:.3g} W in steady steps ({list_all([part.name for part in energy.parts])})"
-
-
-def _format(seconds: float | None) -> str | None:
-    """``seconds`` as text, or None."""
-    return None if seconds is None else format_seconds(seconds)
-
-
-def _format_gpu_memory(environment: Environment) -> str | None:
-    peak, details = environment.peak_gpu_memory_bytes, environment.gpu_memory
-    if not peak:
-        return None
-    reserved = details.reserved_bytes if details else None
-    sampled = "all programs, sampled" if details and details.source == "nvml" else None
-    return _join(format_bytes(peak), f"{format_bytes(reserved)} reserved" if reserved else None, sampled)
-
-
-def _join(*parts: str | None) -> str | None:
-    """All ``parts`` that are not None, separated by commas; None if there are none."""
-    return ", ".join(filter(None, parts)) or None
 
 
 def _check_times(name: str, value: Any) -> list[float]:
     """Validate ``value``, a number or a sequence of numbers, and return it as a list of seconds."""
     if value is None:
         return []
-    return [check_seconds(name, one) for one in ([value] if isinstance(value, (str, bytes)) else list_items(value))]
+    return [check_seconds(name, item) for item in ([value] if isinstance(value, (str, bytes)) else list_items(value))]

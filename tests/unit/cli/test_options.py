@@ -144,7 +144,7 @@ def test_machines_that_an_unnamed_profile_cannot_predict_are_listed(run: Run, tm
     make_profile(None).save(tmp_path / "unnamed")
     printed = run("rank", tmp_path / "unnamed", "-e", 5, "--machines", "g5.xlarge")
     (line,) = [line for line in printed.splitlines() if line.startswith("Excluded: g5.xlarge")]
-    assert "vmselect label" in line
+    assert "vmselect history label" in line
 
 
 def test_a_missing_price_names_the_columns_of_a_price_file(run: Run, profiles: Path) -> None:

@@ -64,4 +64,4 @@ def test_a_mistyped_instance_type_is_noted(
     _note_unknown_types([make_profile(None, placement=placement)] * 2)
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == noted
-    assert all("g4dn.xlarge" in line and "vmselect label" in line for line in lines)
+    assert all("g4dn.xlarge" in line and "vmselect history label" in line for line in lines)

@@ -192,7 +192,7 @@ OUTPUT_OF = {
     ],
     "schema": ["schema"],
     "score": ["score {}/forecasts", "score {}/machines"],
-    "written": ["label {}/labels --instance-type g5.xlarge --replace"],
+    "written": ["history label {}/labels --instance-type g5.xlarge --replace"],
     "sweep-plan": ["sweep plan {}/plan.yaml"],
     "sweep-status": ["sweep status {}/sweep"],
     "serve-inference": ["serve inference {}/inference", "serve inference {}/inference --load 100"],

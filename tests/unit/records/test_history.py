@@ -298,7 +298,7 @@ def test_a_folder_may_be_a_url(tmp_path: Path) -> None:
 
 def test_the_command_prints_the_changed_files(tmp_path: Path) -> None:
     unnamed, named = save(tmp_path), save(tmp_path, "g5.xlarge")
-    command = ["label", str(tmp_path), "--instance-type", "g4dn.xlage"]
+    command = ["history", "label", str(tmp_path), "--instance-type", "g4dn.xlage"]
     done = CliRunner().invoke(app, command)
     assert (done.exit_code, done.stdout.split()) == (0, [str(unnamed)])
     assert "g4dn.xlarge" in done.stderr, "the name is accepted, and a similar one is suggested"
