@@ -15,7 +15,7 @@ import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from vmselect._checks import check_choice, check_count, check_name, check_path, maybe, show
 from vmselect._io import write_bytes
@@ -23,21 +23,21 @@ from vmselect._optional import require
 from vmselect.errors import ArgumentError
 from vmselect.estimation import RuntimeEstimate, estimate
 from vmselect.probe.keras import PlainCallback
-from vmselect.ranking import Ranking
+from vmselect.ranking import Ranking, Row
 from vmselect.scoring.score import Score
 from vmselect.units import hours, printable
 
 if TYPE_CHECKING:
     from vmselect.probe.recording import CallbackProbe
 
+Tracker: TypeAlias = Any
+"""A module, a run or a message of an optional tracking package."""
+
 TRACKERS = ("tensorboard", "mlflow", "wandb")
 FOLDERS = {"tensorboard": "runs", "mlflow": "mlruns", "wandb": "wandb"}
 """Default folder of each tracker."""
 ROWS = 50
 """Largest number of candidates in an exported table."""
-ROW_COLUMNS = (
-    "rank", "title", "basis", "hours", "hours_low", "hours_high", "cost_usd", "cost_low", "cost_high", "chance",
-)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Entry:
     text: str
     numbers: Mapping[str, float]
     texts: Mapping[str, str]
-    rows: Sequence[Mapping[str, Any]]
+    rows: Sequence[Mapping[str, object]]
     json: str
 
     def table(self) -> str:
@@ -81,12 +81,15 @@ class TrackerCallback(PlainCallback):
     ) -> None:
         self._probe = probe
         self._epochs = check_count("epochs", epochs)
-        self._options: dict[str, Any] = {"to": check_choice("to", to, TRACKERS), "folder": folder, "name": name}
+        self._to = check_choice("to", to, TRACKERS)
+        self._folder = folder
+        self._name = name
 
-    def on_train_end(self, logs: Any = None) -> None:
+    def on_train_end(self, logs: object = None) -> None:
         """Write the estimate. Called by Keras."""
         if self._probe.measured:
-            export(estimate(self._probe.profile, epochs=self._epochs), **self._options)
+            result = estimate(self._probe.profile, epochs=self._epochs)
+            export(result, to=self._to, folder=self._folder, name=self._name)
 
 
 def export(
@@ -118,35 +121,64 @@ def export(
 def summarize(result: RuntimeEstimate | Ranking | Score) -> Entry:
     """The values of ``result`` that are written to a tracker."""
     if isinstance(result, RuntimeEstimate):
-        numbers = {"hours": result.seconds, "hours_low": result.low, "hours_high": result.high}
-        texts = {"method": result.method, "epochs": str(result.epochs), "title": result.title}
-        rows = [{"term": term, "seconds": seconds} for term, seconds in result.terms.items()]
-        plain = json.dumps(result.to_dict(), allow_nan=False)
-        return Entry("estimate", str(result), {key: hours(s) for key, s in numbers.items()}, texts, rows, plain)
+        return _summarize_estimate(result)
     if isinstance(result, Ranking):
-        ranked: list[dict[str, Any]] = [
-            dict(zip(ROW_COLUMNS, (row.rank, row.title, row.basis, hours(row.seconds), hours(row.seconds_low),
-                                   hours(row.seconds_high), row.cost_usd, row.cost_low, row.cost_high, row.chance),
-                     strict=True))
-            for row in result.deciding_rows[:ROWS]
-        ]  # fmt: skip
-        numbers, texts = {}, {}
-        if ranked:
-            numbers = {f"best_{key}": float(ranked[0][key]) for key in ROW_COLUMNS[3:]}
-            texts = {"best": str(ranked[0]["title"]), "best_basis": str(ranked[0]["basis"])}
-        return Entry("ranking", result.verdict, numbers, texts, ranked, result.to_json())
+        return _summarize_ranking(result)
     if isinstance(result, Score):
-        names = ("mean_error_percent", "bias_percent", "coverage", "width_percent")
-        found = {key: value for key in names if (value := getattr(result, key)) is not None}
-        groups = [{str(key): value for key, value in row.items()} for row in result.groups.to_dict("records")]
-        return Entry("score", result.verdict, {"outcomes": len(result), **found}, {}, groups, result.to_json())
+        return _summarize_score(result)
     raise ArgumentError(f"{show(result)} is neither an estimate, a ranking nor a score. Pass one of them.")
+
+
+def _summarize_estimate(estimate: RuntimeEstimate) -> Entry:
+    return Entry(
+        kind="estimate",
+        text=str(estimate),
+        numbers={
+            "hours": hours(estimate.seconds), "hours_low": hours(estimate.low), "hours_high": hours(estimate.high),
+        },
+        texts={"method": estimate.method, "epochs": str(estimate.epochs), "title": estimate.title},
+        rows=[{"term": term, "seconds": seconds} for term, seconds in estimate.terms.items()],
+        json=json.dumps(estimate.to_dict(), allow_nan=False),
+    )  # fmt: skip
+
+
+def _summarize_ranking(ranking: Ranking) -> Entry:
+    rows = [_ranking_row(row) for row in ranking.deciding_rows[:ROWS]]
+    numbers: dict[str, float] = {}
+    texts: dict[str, str] = {}
+    if rows:
+        best = rows[0]
+        numbers = {f"best_{name}": value for name, value in best.items() if isinstance(value, float)}
+        texts = {"best": str(best["title"]), "best_basis": str(best["basis"])}
+    return Entry("ranking", ranking.verdict, numbers, texts, rows, ranking.to_json())
+
+
+def _ranking_row(row: Row) -> dict[str, object]:
+    return {
+        "rank": row.rank,
+        "title": row.title,
+        "basis": row.basis,
+        "hours": hours(row.seconds),
+        "hours_low": hours(row.seconds_low),
+        "hours_high": hours(row.seconds_high),
+        "cost_usd": row.cost_usd,
+        "cost_low": row.cost_low,
+        "cost_high": row.cost_high,
+        "chance": row.chance,
+    }
+
+
+def _summarize_score(score: Score) -> Entry:
+    names = ("mean_error_percent", "bias_percent", "coverage", "width_percent")
+    numbers = {name: value for name in names if (value := getattr(score, name)) is not None}
+    groups = [{str(name): value for name, value in row.items()} for row in score.groups.to_dict("records")]
+    return Entry("score", score.verdict, {"outcomes": len(score), **numbers}, {}, groups, score.to_json())
 
 
 # -- writers -----------------------------------------------------------------------------------------------------------
 
 
-def _find_active(to: str) -> Any:
+def _find_active(to: str) -> Tracker:
     """The run of MLflow or Weights & Biases that this process has started, or None."""
     if to == "mlflow":
         return _require("mlflow").active_run()
@@ -163,7 +195,7 @@ def _write_tensorboard(entry: Entry, folder: Path, name: str | None) -> None:
         for part in ("event", "summary", "tensor", "tensor_shape", "types")
     )
 
-    def text_value(tag: str, text: str) -> Any:
+    def text_value(tag: str, text: str) -> Tracker:
         shape = tensor_shape.TensorShapeProto(dim=[tensor_shape.TensorShapeProto.Dim(size=1)])
         content = tensor.TensorProto(dtype=types.DT_STRING, string_val=[text.encode()], tensor_shape=shape)
         plugin = summary.SummaryMetadata.PluginData(plugin_name="text")
@@ -181,12 +213,12 @@ def _write_tensorboard(entry: Entry, folder: Path, name: str | None) -> None:
     )
     content = io.BytesIO()
     writer = records.RecordWriter(content)
-    for one in events:
-        writer.write(one.SerializeToString())
+    for message in events:
+        writer.write(message.SerializeToString())
     write_bytes(target / f"events.out.tfevents.{int(now)}.vmselect.{uuid.uuid4().hex}", content.getvalue())
 
 
-def _write_mlflow_run(entry: Entry, client: Any, run_id: str) -> None:
+def _write_mlflow_run(entry: Entry, client: Tracker, run_id: str) -> None:
     for tag, number in _tagged(entry):
         client.log_metric(run_id, tag, number)
     for key, text in entry.texts.items():
@@ -195,7 +227,7 @@ def _write_mlflow_run(entry: Entry, client: Any, run_id: str) -> None:
     client.log_text(run_id, entry.table(), f"vmselect/{entry.kind}.md")
 
 
-def _write_mlflow_active(entry: Entry, run: Any) -> None:
+def _write_mlflow_active(entry: Entry, run: Tracker) -> None:
     _write_mlflow_run(entry, _require("mlflow").MlflowClient(), run.info.run_id)
 
 
@@ -212,10 +244,12 @@ def _write_mlflow(entry: Entry, folder: Path, name: str | None) -> None:
     client = mlflow.MlflowClient(tracking_uri=mlflow_uri(folder))
     experiment = client.get_experiment_by_name("vmselect")
     if experiment is not None:
-        found = experiment.experiment_id
+        experiment_id = experiment.experiment_id
     else:
-        found = client.create_experiment("vmselect", artifact_location=(folder.resolve() / "artifacts").as_uri())
-    run_id = client.create_run(found, run_name=name).info.run_id
+        experiment_id = client.create_experiment(
+            "vmselect", artifact_location=(folder.resolve() / "artifacts").as_uri()
+        )
+    run_id = client.create_run(experiment_id, run_name=name).info.run_id
     status = "FAILED"
     try:
         _write_mlflow_run(entry, client, run_id)
@@ -224,7 +258,7 @@ def _write_mlflow(entry: Entry, folder: Path, name: str | None) -> None:
         client.set_terminated(run_id, status)
 
 
-def _write_wandb_run(entry: Entry, run: Any) -> None:
+def _write_wandb_run(entry: Entry, run: Tracker) -> None:
     wandb = _require("wandb")
     run.summary.update(dict(_tagged(entry)))
     run.summary.update({f"vmselect/{entry.kind}/{key}": text for key, text in entry.texts.items()})
@@ -247,12 +281,12 @@ def _write_wandb(entry: Entry, folder: Path, name: str | None) -> None:
 @contextlib.contextmanager
 def _quiet_wandb() -> Iterator[None]:
     """Keep Weights & Biases from printing to the terminal, unless the user has set its variable."""
-    given = os.environ.get("WANDB_SILENT")
+    before = os.environ.get("WANDB_SILENT")
     os.environ.setdefault("WANDB_SILENT", "true")
     try:
         yield
     finally:
-        if given is None:
+        if before is None:
             os.environ.pop("WANDB_SILENT", None)
 
 
@@ -260,7 +294,7 @@ _WRITERS = {"tensorboard": _write_tensorboard, "mlflow": _write_mlflow, "wandb":
 _ACTIVE_WRITERS = {"mlflow": _write_mlflow_active, "wandb": _write_wandb_run}
 
 
-def _require(module: str, name: str | None = None) -> Any:
+def _require(module: str, name: str | None = None) -> Tracker:
     return require(module, extra="trackers", needed_by=f"Export to {name or module}")
 
 
@@ -268,5 +302,5 @@ def _tagged(entry: Entry) -> Iterator[tuple[str, float]]:
     return ((f"vmselect/{entry.kind}/{key}", float(number)) for key, number in entry.numbers.items())
 
 
-def _shown(value: Any) -> str:
+def _shown(value: object) -> str:
     return f"{value:.6g}" if isinstance(value, float) else printable(str(value))

@@ -73,18 +73,18 @@ def _name_options(message: str, words: Sequence[str]) -> str:
     for word in words:
         if word in (commands := getattr(command, "commands", {})):
             command = commands[word]
-    options = {name for one in command.params for name in one.opts}
+    options = {name for option in command.params for name in option.opts}
 
-    def replace(found: re.Match[str]) -> str:
-        option = f"--{found[1].replace('_', '-')}"
-        return option if option in options else found[0]
+    def replace(match: re.Match[str]) -> str:
+        option = f"--{match[1].replace('_', '-')}"
+        return option if option in options else match[0]
 
     # An argument without a value, such as "Pass epochs=."
     return re.sub(r"(?<![\w.-])([a-z][a-z_]*)=(?=[,;.)]?(?:\s|$))", replace, message)
 
 
-def _print_version(wanted: bool) -> None:
-    if wanted:
+def _print_version(is_set: bool) -> None:
+    if is_set:
         typer.echo(f"vmselect {__version__}")
         raise typer.Exit
 

@@ -68,9 +68,9 @@ def export(
         if counts is None:
             raise ArgumentError("--result estimates requires the number of epochs. Add --epochs.")
         for group in group_repetitions(load_profiles(profiles)).values():
-            found = estimate(group, epochs=counts[-1])
-            print_err([found])
-            export(found, to=to, folder=target, name=name)
+            estimated = estimate(group, epochs=counts[-1])
+            print_err([estimated])
+            export(estimated, to=to, folder=target, name=name)
     else:
         ranking = options.rank(profiles)
         print_err([ranking.verdict])

@@ -13,7 +13,7 @@ import math
 import sys
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 from rich.cells import cell_len
@@ -32,6 +32,10 @@ _FORMULA_STARTS = ("=", "+", "-", "@", "\N{REPLACEMENT CHARACTER}")
 
 PROGRESS_SECONDS = 2.0
 """Seconds after which a command shows a spinner."""
+
+
+Row: TypeAlias = dict[str, Any]
+"""A row to print: values by column name."""
 
 
 class Format(enum.StrEnum):
@@ -56,7 +60,7 @@ JsonOption = Annotated[bool, flag("--json", help="Print JSON; vmselect schema de
 
 
 def emit(
-    rows: Sequence[Mapping[str, Any]],
+    rows: Sequence[Mapping[str, object]],
     model: type[Output],
     *,
     format: Format,  # noqa: A002
@@ -78,21 +82,19 @@ def emit(
         print_table(rows, columns, title=title, spare=spare)
 
 
-def make_rows(
-    rows: Iterable[Mapping[str, Any]], model: type[Output], columns: Sequence[str] = ()
-) -> list[dict[str, Any]]:
+def make_rows(rows: Iterable[Mapping[str, object]], model: type[Output], columns: Sequence[str] = ()) -> list[Row]:
     """``rows`` as plain values of the fields of ``model``, or only of ``columns``; NaN becomes None."""
     names = columns or tuple(model.model_fields)
     return [model(**{name: _plain(row.get(name)) for name in names}).payload() for row in rows]
 
 
-def print_json(value: Output | Sequence[Mapping[str, Any]]) -> None:
+def print_json(value: Output | Sequence[Mapping[str, object]]) -> None:
     """Print a result, or plain rows, as JSON."""
     plain = value.payload() if isinstance(value, Output) else value
     print_out(json.dumps(plain, indent=1, allow_nan=False), raw=True)
 
 
-def print_csv(rows: Iterable[Mapping[str, Any]], columns: Sequence[str]) -> None:
+def print_csv(rows: Iterable[Mapping[str, object]], columns: Sequence[str]) -> None:
     """Print ``columns`` of ``rows`` as CSV."""
     _replace_unprintable()
     writer = csv.writer(sys.stdout, lineterminator="\n")
@@ -124,7 +126,7 @@ def print_out(line: object, *, raw: bool = False) -> None:
     sys.stdout.flush()  # before messages to standard error that follow
 
 
-def frame_rows(frame: pd.DataFrame) -> list[dict[str, Any]]:
+def frame_rows(frame: pd.DataFrame) -> list[Row]:
     """Return the rows of ``frame`` as dictionaries, for :func:`emit`."""
     return [{str(name): value for name, value in row.items()} for row in frame.to_dict("records")]
 
@@ -191,12 +193,12 @@ def print_err(lines: Iterable[object], *, always: bool = False) -> None:
 
 
 @contextlib.contextmanager
-def working(what: str) -> Iterator[None]:
-    """Context manager that shows the text ``what`` with a spinner if the code inside it takes more than two seconds."""
+def working(activity: str) -> Iterator[None]:
+    """Context manager: show ``activity`` with a spinner if the code inside it takes more than two seconds."""
     if _Verbosity.quiet or not sys.stderr.isatty():
         yield
         return
-    status = Console(stderr=True).status(Text(printable(what)))
+    status = Console(stderr=True).status(Text(printable(activity)))
     timer = threading.Timer(PROGRESS_SECONDS, status.start)
     timer.daemon = True
     timer.start()
@@ -209,7 +211,7 @@ def working(what: str) -> Iterator[None]:
 
 
 def print_table(
-    rows: Sequence[Mapping[str, Any]], columns: Sequence[str], *, title: str = "", spare: Collection[str] = ()
+    rows: Sequence[Mapping[str, object]], columns: Sequence[str], *, title: str = "", spare: Collection[str] = ()
 ) -> None:
     """Print ``columns`` of ``rows`` as a table; see :func:`emit` for ``spare``."""
     _replace_unprintable()
@@ -233,21 +235,21 @@ def _replace_unprintable() -> None:
         sys.stdout.reconfigure(errors="replace")
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> object:
     """Convert ``value`` for JSON: a numpy scalar to a Python number, NaN and infinity to None."""
     if hasattr(value, "item"):
         value = value.item()
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def _cell(value: Any) -> Any:
+def _cell(value: object) -> object:
     value = _plain(value)
     if isinstance(value, bool):
         return "yes" if value else "no"
     return "" if value is None else value
 
 
-def _safe(cell: Any) -> Any:
+def _safe(cell: object) -> object:
     """Convert ``cell`` for CSV: text that a spreadsheet would run as a formula gets a leading apostrophe."""
     if not isinstance(cell, str):
         return cell
@@ -255,6 +257,6 @@ def _safe(cell: Any) -> Any:
     return f"'{text}" if text.lstrip().startswith(_FORMULA_STARTS) else text
 
 
-def _shown(value: Any) -> str:
+def _shown(value: object) -> str:
     cell = _cell(value)
     return f"{cell:.6g}" if isinstance(cell, float) else printable(str(cell))

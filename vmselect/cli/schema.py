@@ -53,17 +53,17 @@ def schema(
     files = list_schemas()
     if name is None:
         rows = []
-        for one, versions in files.items():
+        for schema_name, versions in files.items():
             title = json.loads(versions[max(versions)].read_text(encoding="utf-8"))["title"]
-            rows.append({"name": one, "version": max(versions), "title": title})
+            rows.append({"name": schema_name, "version": max(versions), "title": title})
         emit(rows, SchemaRow, format=format)
         return
     if name not in files:
         raise ArgumentError(f"There is no schema {name}. List the names with: vmselect schema")
     number = max(files[name]) if version is None else version
     if number not in files[name]:
-        known = ", ".join(map(str, sorted(files[name])))
-        raise ArgumentError(f"The schema {name} has no version {number}. Choose one of: {known}.")
+        others = ", ".join(map(str, sorted(files[name])))
+        raise ArgumentError(f"The schema {name} has no version {number}. Choose one of: {others}.")
     print_out(files[name][number].read_text(encoding="utf-8").rstrip(), raw=True)
 
 
@@ -151,7 +151,7 @@ def _shorten(schema: Any) -> Any:
         if isinstance(text := schema.get("description"), str):
             shortened["description"] = " ".join(text.partition("\n\n")[0].split())
         return shortened
-    return [_shorten(one) for one in schema] if isinstance(schema, list) else schema
+    return [_shorten(part) for part in schema] if isinstance(schema, list) else schema
 
 
 def schema_file(name: str) -> str:
@@ -166,8 +166,8 @@ def schema_version(name: str) -> int:
 
 def list_schemas() -> dict[str, dict[int, Path]]:
     """Map the name of each schema to its files, by version."""
-    found: dict[str, dict[int, Path]] = {}
+    files: dict[str, dict[int, Path]] = {}
     for path in sorted(FOLDER.glob("*.json")):
         if named := re.fullmatch(r"([a-z-]+)-(\d+)", path.stem):
-            found.setdefault(named[1], {})[int(named[2])] = path
-    return found
+            files.setdefault(named[1], {})[int(named[2])] = path
+    return files

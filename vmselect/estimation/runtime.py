@@ -462,10 +462,10 @@ class RuntimeModel:
         )
 
     def _why_wider(self, epochs: int, width: float) -> tuple[Finding, ...]:
-        alone = [one.interval(epochs) for one in self.repetitions]
+        alone = [model.interval(epochs) for model in self.repetitions]
         if not alone or width <= max(high - low for low, high in alone) * (1 + 1e-9):
             return ()
-        totals = [one.seconds(epochs) for one in self.repetitions]
+        totals = [model.seconds(epochs) for model in self.repetitions]
         apart = format_seconds(max(totals) - min(totals))
         return (
             Finding(

@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
 from itertools import accumulate
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -33,6 +33,11 @@ if TYPE_CHECKING:
     from vmselect.records import InferenceRecord, Profile, Record, Steps, TransferRecord, Usage
     from vmselect.records.convergence import ConvergenceRun
     from vmselect.records.usage import Phase
+
+Chart: TypeAlias = Any
+"""A chart, or a part of one, of the optional package altair."""
+Points: TypeAlias = dict[str, Any]
+"""Numbers of a chart by name, as values for JSON."""
 
 ACCENT, PLAIN = "#0a5fb4", "#8b939d"
 SERIES = ("#0072b2", "#d55e00", "#00876c", "#b04e8a", "#a67c00", "#3f9bd1", "#5b6470")
@@ -54,12 +59,12 @@ _MARKUP = re.compile("<(?=[!/]|script)", re.IGNORECASE)
 """Start of an HTML tag or comment that a browser would recognize inside a script element."""
 
 
-def altair() -> Any:
+def altair() -> Chart:
     """Import the package altair. If it is missing, the error names the command that installs it."""
     return require("altair", extra="plots", needed_by="A chart")
 
 
-def color_by(field: str, colors: Mapping[str, str], **options: Any) -> Any:
+def color_by(field: str, colors: Mapping[str, str], **options: object) -> Chart:
     """Altair color encoding of ``field``; ``colors`` maps its values to colors."""
     alt = altair()
     scale = alt.Scale(domain=list(colors), range=list(colors.values()))
@@ -84,12 +89,12 @@ def require_some(ranking: Ranking, shown: Sized) -> None:
         raise RankingError(f"The ranking has no candidate to draw. {ranking.verdict}")
 
 
-def themed(chart: Any, *, title: str, height: int = HEIGHT) -> Any:
+def themed(chart: Chart, *, title: str, height: int = HEIGHT) -> Chart:
     """``chart`` with ``title``, the common width and the common style."""
     return styled(chart.properties(width=WIDTH, height=height, title=title))
 
 
-def styled(chart: Any) -> Any:
+def styled(chart: Chart) -> Chart:
     """``chart`` in the common style, with texts made safe for an HTML page. All charts use this function."""
     style = {"labelColor": "#5b6470", "titleColor": "#5b6470", "titleFontWeight": "normal", "gridColor": "#e2e3df"}
     return _disarm(
@@ -100,7 +105,7 @@ def styled(chart: Any) -> Any:
     )
 
 
-def _disarm(chart: Any) -> Any:
+def _disarm(chart: Chart) -> Chart:
     """``chart`` with an invisible character in texts that could begin or end an HTML script element.
 
     Altair writes charts as unescaped JSON into a script element, in HTML files and in notebooks.
@@ -114,13 +119,13 @@ def _disarm(chart: Any) -> Any:
 
 
 def draw(
-    charts: Mapping[str, Callable[..., Any]],
-    subject: Any,
+    charts: Mapping[str, Callable[..., Chart]],
+    subject: object,
     kind: str,
     *,
     path: str | os.PathLike[str] | None = None,
-    **options: Any,
-) -> Any:
+    **options: object,
+) -> Chart:
     """Draw ``subject`` with the function ``charts[kind]``. If ``path`` is given, also write the chart to it."""
     chart = charts[check_choice("kind", kind, list(charts))](subject, **options)
     if path is not None:
@@ -143,7 +148,7 @@ def check_target(path: str | os.PathLike[str]) -> Path:
     return target
 
 
-def save_chart(chart: Any, path: str | os.PathLike[str], *, scale: float = 2.0) -> Path:
+def save_chart(chart: Chart, path: str | os.PathLike[str], *, scale: float = 2.0) -> Path:
     """Write ``chart`` as PNG, SVG, Vega-Lite JSON or self-contained HTML, depending on the suffix of ``path``.
 
     ``scale`` multiplies the width and height of a PNG in pixels.
@@ -155,11 +160,11 @@ def save_chart(chart: Any, path: str | os.PathLike[str], *, scale: float = 2.0) 
     if suffix != ".json":
         require("vl_convert", extra="plots", needed_by=f"A chart as {suffix}")
     # "inline" embeds the script, so that the HTML file loads nothing.
-    options: dict[str, dict[str, Any]] = {".png": {"scale_factor": scale}, ".html": {"inline": True}}
-    drawn: Any = io.BytesIO() if suffix == ".png" else io.StringIO()
+    options: dict[str, dict[str, float]] = {".png": {"scale_factor": scale}, ".html": {"inline": True}}
+    drawn: io.BytesIO | io.StringIO = io.BytesIO() if suffix == ".png" else io.StringIO()
     chart.save(drawn, format=suffix[1:], **options.get(suffix, {}))
     content = drawn.getvalue()
-    return _io.write_bytes(target, content if suffix == ".png" else content.encode(), error=ArgumentError)
+    return _io.write_bytes(target, content if isinstance(content, bytes) else content.encode(), error=ArgumentError)
 
 
 def labels(candidates: Candidates, which: Iterable[int]) -> dict[int, str]:
@@ -167,26 +172,29 @@ def labels(candidates: Candidates, which: Iterable[int]) -> dict[int, str]:
 
     Labels omit the market ``on_demand``.
     """
-    who = {int(i): candidates.identity(int(i)) for i in which}
+    identities = {int(i): candidates.identity(int(i)) for i in which}
     fields = ("batch_size", "varied", "region", "service", "provider", "market")
-    varying = [name for name in fields if len({one[name] for one in who.values()}) > 1]
-    repeated = Counter(one["instance_type"] for one in who.values())
+    varying = [name for name in fields if len({identity[name] for identity in identities.values()}) > 1]
+    repeated = Counter(identity["instance_type"] for identity in identities.values())
     named = {}
-    for i, one in who.items():
-        more = varying if repeated[one["instance_type"]] > 1 else ()
+    for i, identity in identities.items():
+        more = varying if repeated[identity["instance_type"]] > 1 else ()
         parts = [
-            f"batch {one[name]}" if name == "batch_size" else str(one[name])
+            f"batch {identity[name]}" if name == "batch_size" else str(identity[name])
             for name in more
-            if one[name] not in (None, "on_demand")
+            if identity[name] not in (None, "on_demand")
         ]
-        named[i] = " · ".join([one["instance_type"], *parts])
+        named[i] = " · ".join([identity["instance_type"], *parts])
     return named
 
 
 def records_of(ranking: Ranking, instance_type: str | None) -> list[Profile]:
     """The profiles of ``instance_type`` in ``ranking``, by default of the best candidate."""
-    wanted = instance_type or ranking.best.instance_type
-    return [p for one in ranking.candidates.machine_estimates if one.instance_type == wanted for p in one.records]
+    instance_type = instance_type or ranking.best.instance_type
+    estimates = ranking.candidates.machine_estimates
+    return [
+        profile for estimate in estimates if estimate.instance_type == instance_type for profile in estimate.records
+    ]
 
 
 def deciding_rows(ranking: Ranking, *, most: int | None = None) -> list[tuple[str, Row]]:
@@ -230,7 +238,7 @@ PANEL_WIDTH, PANEL_HEIGHT = 300, 260
 # -- step times --------------------------------------------------------------------------------------------------------
 
 
-def step_points(profile: Profile, *, most: int = 2_000) -> dict[str, Any]:
+def step_points(profile: Profile, *, most: int = 2_000) -> Points:
     """Number, time and label of each measured step in the profile, and the median time of the steady steps.
 
     If there are more than ``most`` measured steps, only some of the steady steps are returned.
@@ -267,10 +275,10 @@ def _thin(labels: Sequence[str], most: int) -> list[int]:
     return sorted([*special, *steady[::stride]])
 
 
-def steps_chart(ranking: Ranking, *, instance_type: str | None = None) -> Any:
+def steps_chart(ranking: Ranking, *, instance_type: str | None = None) -> Chart:
     """Draw the step times of ``instance_type``, by default of the best candidate."""
     alt = altair()
-    profile = next((one for one in records_of(ranking, instance_type) if len(one.timeline.steps)), None)
+    profile = next((profile for profile in records_of(ranking, instance_type) if len(profile.timeline.steps)), None)
     if profile is None:
         raise RankingError(f"The profiles of {instance_type or ranking.best.instance_type} contain no step times.")
     points = step_points(profile)
@@ -297,7 +305,7 @@ def steps_chart(ranking: Ranking, *, instance_type: str | None = None) -> Any:
 # -- utilization -------------------------------------------------------------------------------------------------------
 
 
-def usage_points(title: str, usage: Usage, *, most: int = MAX_PAGE_SAMPLES) -> dict[str, Any]:
+def usage_points(title: str, usage: Usage, *, most: int = MAX_PAGE_SAMPLES) -> Points:
     """At most ``most`` samples of each utilization over time, and the start and end of each phase.
 
     The quantities are CPU utilization (of all processes, and of this training alone), memory in use, the mean
@@ -317,18 +325,20 @@ def usage_points(title: str, usage: Usage, *, most: int = MAX_PAGE_SAMPLES) -> d
 def _shares(usage: Usage) -> pd.DataFrame:
     """The samples as a frame: a row per sample, a column per quantity."""
     series = pd.DataFrame(dict(usage.series), index=range(len(usage.seconds)), dtype=float)
-    known = series.reindex(columns=["usable_cpu_share", "process_cores", "memory_available_share", "io_pressure_share"])
+    machine = series.reindex(
+        columns=["usable_cpu_share", "process_cores", "memory_available_share", "io_pressure_share"]
+    )
     shares = {
-        "CPU cores": known["usable_cpu_share"],
-        "this training": (known["process_cores"] / (usage.limits.cores or 1)).clip(upper=1.0),
-        "memory": 1 - known["memory_available_share"],
+        "CPU cores": machine["usable_cpu_share"],
+        "this training": (machine["process_cores"] / (usage.limits.cores or 1)).clip(upper=1.0),
+        "memory": 1 - machine["memory_available_share"],
         "GPUs": series.filter(regex=r"^gpu\d+_busy_share$").mean(axis=1),
-        "waiting for disk": known["io_pressure_share"],
+        "waiting for disk": machine["io_pressure_share"],
     }
     return pd.DataFrame(shares).set_axis(list(usage.seconds)).dropna(axis=1, how="all")
 
 
-def _phases(usage: Usage) -> list[dict[str, Any]]:
+def _phases(usage: Usage) -> list[Points]:
     """Name, start and end (in seconds) of each phase of the training, in chronological order.
 
     The record contains only some of the samples, but the total time of each phase. A stored sample represents an equal
@@ -336,9 +346,9 @@ def _phases(usage: Usage) -> list[dict[str, Any]]:
     is assigned to the phase whose total time is covered least so far.
     """
     kept = Counter(usage.phase)
-    seen = {phase: max(found.values(), key=lambda one: one.seconds) for phase, found in usage.phases.items() if found}
+    seen = {phase: max(parts.values(), key=lambda part: part.seconds) for phase, parts in usage.phases.items() if parts}
     owed = {phase: 0.0 for phase, whole in seen.items() if whole.count > kept[phase] > 0}
-    bands: list[dict[str, Any]] = []
+    bands: list[Points] = []
 
     def shade(phase: Phase, begin: float, end: float) -> None:
         name = PHASES[phase][0]
@@ -354,7 +364,7 @@ def _phases(usage: Usage) -> list[dict[str, Any]]:
         # Samples differ a little in length: ignore small rests.
         if max(owed.values(), default=0.0) > 0 and at - reach - before > usage.interval_seconds / 2:
             begin = round(at - reach, 3)
-            missing = max(owed, key=lambda one: owed[one])
+            missing = max(owed, key=lambda phase: owed[phase])
             shade(missing, before, begin)
             owed[missing] -= begin - before
         shade(phase, begin, at)
@@ -366,7 +376,7 @@ def _phases(usage: Usage) -> list[dict[str, Any]]:
 
 def usage_chart(
     source: Profile | InferenceRecord | TransferRecord | Ranking, *, instance_type: str | None = None
-) -> Any:
+) -> Chart:
     """Draw utilization over time: of a record, or of an instance type in a ranking (by default the best one)."""
     from vmselect.ranking import Ranking
 
@@ -374,15 +384,15 @@ def usage_chart(
     records = records_of(source, instance_type) if isinstance(source, Ranking) else [source]
     sampled = next((record for record in records if record.usage is not None and record.usage.seconds), None)
     if sampled is None or sampled.usage is None:
-        who = records[0].title if records else instance_type or "this machine"
-        raise RankingError(f"The record of {who} contains no samples of utilization. Probe again with sample=1.0.")
+        title = records[0].title if records else instance_type or "this machine"
+        raise RankingError(f"The record of {title} contains no samples of utilization. Probe again with sample=1.0.")
     points = usage_points(sampled.title, sampled.usage, most=MAX_CHART_SAMPLES)
     phases = pd.DataFrame(points["phases"])
     samples = pd.DataFrame(
         [
-            {"quantity": one["name"], "seconds": at, "share": share}
-            for one in points["quantities"]
-            for at, share in one["points"]
+            {"quantity": quantity["name"], "seconds": at, "share": share}
+            for quantity in points["quantities"]
+            for at, share in quantity["points"]
         ]
     )
     at = np.searchsorted(phases["end"], samples["seconds"]).clip(max=len(phases) - 1)
@@ -399,7 +409,7 @@ def usage_chart(
             tooltip=["phase:N", alt.Tooltip("begin:Q", format=".1f"), alt.Tooltip("end:Q", format=".1f")],
         )
     )
-    names = [one["name"] for one in points["quantities"]]
+    names = [quantity["name"] for quantity in points["quantities"]]
     seconds, share = alt.Tooltip("seconds:Q", format=".1f"), alt.Tooltip("share:Q", format=".0%")
     steps = alt.Chart(samples).mark_line(interpolate="step-before", point=alt.OverlayMarkDef(size=18), strokeWidth=1.8)
     lines = steps.encode(
@@ -417,7 +427,7 @@ def usage_chart(
 
 def epoch_curve_points(
     records: Iterable[Record], *, runs: Iterable[ConvergenceRun] = (), metric: str | None = None
-) -> dict[str, Any]:
+) -> Points:
     """A line per machine: ``times`` with points ``[epoch, seconds]``, ``metrics`` with points ``[epoch, value]``.
 
     Times come from complete epochs of profiles. Metrics come from convergence records and ``runs``, or else from the
@@ -432,11 +442,13 @@ def epoch_curve_points(
     for record in records:
         if isinstance(record, Profile):
             logged += [record] if record.logs is not None else []
-            times += [(record.title, one.epoch + 1, one.seconds) for one in record.timeline.epochs if one.complete]
+            times += [
+                (record.title, epoch.epoch + 1, epoch.seconds) for epoch in record.timeline.epochs if epoch.complete
+            ]
         elif isinstance(record, ConvergenceRecord):
             observed += record.runs
     monitored = [run.rule.monitor for run in observed for _, v in run.curve.points if math.isfinite(v)]
-    names = dict.fromkeys(name for one in logged for name in (one.logs.values if one.logs else ()))
+    names = dict.fromkeys(name for profile in logged for name in (profile.logs.values if profile.logs else ()))
     preferred = sorted(names, key=lambda name: (not name.startswith("val_"), "loss" in name))
     metric = metric or next(iter([*monitored, *preferred]), None)
     metrics = [
@@ -447,28 +459,30 @@ def epoch_curve_points(
         if math.isfinite(value)
     ]
     metrics += [
-        (one.title, epoch + 1, value)
-        for one in logged
-        if one.logs and metric and metric in one.logs.values and not any(run.rule.monitor == metric for run in observed)
-        for epoch, value in zip(one.logs.epoch, one.logs.values[metric], strict=True)
+        (profile.title, epoch + 1, value)
+        for profile in logged
+        # Where a study observed the metric, its curves are drawn instead of the logs of the same trainings.
+        if profile.logs and metric and metric in profile.logs.values
+        if not any(run.rule.monitor == metric for run in observed)
+        for epoch, value in zip(profile.logs.epoch, profile.logs.values[metric], strict=True)
         if value is not None
     ]
     return {"times": _lines(times), "metric": metric if metrics else None, "metrics": _lines(metrics)}
 
 
-def _lines(points: list[tuple[str, int, float]]) -> list[dict[str, Any]]:
+def _lines(points: list[tuple[str, int, float]]) -> list[Points]:
     """A line of at most ``MAX_EPOCHS`` points for each of the first ``MAX_LINES`` machines."""
     frame = pd.DataFrame(points, columns=["machine", "epoch", "value"])
     medians = frame.groupby(["machine", "epoch"], sort=False)["value"].median().reset_index()
     lines = []
-    for machine, some in itertools.islice(medians.groupby("machine", sort=False), MAX_LINES):
-        kept = some.sort_values("epoch").iloc[:: -(-len(some) // MAX_EPOCHS)]
+    for machine, line in itertools.islice(medians.groupby("machine", sort=False), MAX_LINES):
+        kept = line.sort_values("epoch").iloc[:: -(-len(line) // MAX_EPOCHS)]
         pairs = [[int(epoch), float(f"{value:.5g}")] for epoch, value in zip(kept["epoch"], kept["value"], strict=True)]
         lines.append({"name": str(machine), "points": pairs})
     return lines
 
 
-def epoch_curves_chart(records: Iterable[Record], *, metric: str | None = None) -> Any:
+def epoch_curves_chart(records: Iterable[Record], *, metric: str | None = None) -> Chart:
     """Draw the time of each epoch on the left, and ``metric`` after each epoch on the right."""
     alt = altair()
     points = epoch_curve_points(records, metric=metric)

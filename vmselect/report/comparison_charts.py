@@ -9,7 +9,7 @@ tooltip of a point or bar. Functions ``_draw_*`` draw the data with Altair; in t
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,20 @@ import pandas as pd
 from vmselect.comparison.groups import format_percent, format_value
 from vmselect.comparison.significance import summarize
 from vmselect.errors import ArgumentError, ComparisonError
-from vmselect.report.charts import ACCENT, PLAIN, SERIES, altair, axis_unit, capitalize, color_by, draw, styled, themed
+from vmselect.report.charts import (
+    ACCENT,
+    PLAIN,
+    SERIES,
+    Chart,
+    Points,
+    altair,
+    axis_unit,
+    capitalize,
+    color_by,
+    draw,
+    styled,
+    themed,
+)
 
 if TYPE_CHECKING:
     from vmselect.comparison.effects import Effects
@@ -32,7 +45,7 @@ MAX_PANELS = 6
 MAX_PAGE_SERIES, MAX_SERIES_CHARTS, MAX_READINGS = 6, 12, 400
 ROW_HEIGHT = 44
 
-Plot = dict[str, Any]
+Plot = Points
 
 
 # -- data --------------------------------------------------------------------------------------------------------------
@@ -69,12 +82,12 @@ def _cells_plot(effects: Effects) -> Plot:
 
 def _boxes(members: Mapping[str, Sequence[Run]], noun: str, unit: str, *, label: str) -> Plot:
     shown = dict(itertools.islice(members.items(), MAX_GROUPS))
-    runs = [run for some in shown.values() for run in some]
+    runs = [run for group in shown.values() for run in group]
     factor, named = axis_unit(max(abs(run.value) for run in runs), unit)
     stride = -(-len(runs) // MAX_POINTS)
     rows = []
-    for name, some in shown.items():
-        summary = summarize([run.value for run in some])
+    for name, group in shown.items():
+        summary = summarize([run.value for run in group])
         edges = (summary.minimum, summary.quartile_1, summary.median, summary.quartile_3, summary.maximum)
         points = [
             {
@@ -83,7 +96,7 @@ def _boxes(members: Mapping[str, Sequence[Run]], noun: str, unit: str, *, label:
                 "offset": ((i * 7) % 11 - 5) / 11,
                 "text": [name, format_value(run.value, unit), *(part for part in (run.title, run.date) if part)],
             }
-            for i, run in enumerate(some[::stride])
+            for i, run in enumerate(group[::stride])
         ]
         rows.append({"name": name, "edges": [edge * factor for edge in edges], "points": points})
     parts = [f"the first {MAX_GROUPS} of {len(members)} groups"] if len(members) > len(shown) else []
@@ -142,9 +155,9 @@ def _interactions_plot(effects: Effects) -> Plot:
 
 def _intervals(
     frame: pd.DataFrame,
-    name: Callable[[Mapping[Any, Any]], str],
+    name: Callable[[Mapping[Hashable, Any]], str],
     *,
-    color_by: Callable[[Mapping[Any, Any]], Any] = lambda _: None,
+    color_by: Callable[[Mapping[Hashable, Any]], object] = lambda _: None,
     **texts: str,
 ) -> Plot:
     """Data of a chart with a percentage and its interval per row of ``frame``.
@@ -231,7 +244,7 @@ def series_plot(comparison: Comparison, group: str, run: int) -> Plot:
 # -- drawings ----------------------------------------------------------------------------------------------------------
 
 
-def _draw_boxes(comparison: Comparison) -> Any:
+def _draw_boxes(comparison: Comparison) -> Chart:
     alt = altair()
     plot = runs_plot(comparison)
     names = [row["name"] for row in plot["rows"]]
@@ -259,16 +272,16 @@ def _draw_boxes(comparison: Comparison) -> Any:
     return themed(alt.layer(*layers), title=_title(comparison), height=max(120, ROW_HEIGHT * len(names) + 20))
 
 
-def _draw_differences(comparison: Comparison) -> Any:
+def _draw_differences(comparison: Comparison) -> Chart:
     return _draw_intervals(differences_plot(comparison), title=_title(comparison))
 
 
-def _draw_main(effects: Effects) -> Any:
+def _draw_main(effects: Effects) -> Chart:
     plot = main_plot(effects)
     return _draw_intervals(plot, title=plot["label"])
 
 
-def _draw_intervals(plot: Plot, *, title: str) -> Any:
+def _draw_intervals(plot: Plot, *, title: str) -> Chart:
     alt = altair()
     data = pd.DataFrame(plot["rows"])
     y = alt.Y("name:N", title=None, sort=list(data["name"]), axis=alt.Axis(labelLimit=260))
@@ -295,7 +308,7 @@ def scenario_points(comparison: Comparison, cost: Comparison | None = None) -> p
     return points.merge(money, on=["scenario", "group"], how="left")
 
 
-def _draw_scenarios(comparison: Comparison, cost: Comparison | None = None) -> Any:
+def _draw_scenarios(comparison: Comparison, cost: Comparison | None = None) -> Chart:
     alt = altair()
     data = scenario_points(comparison, cost)
     factor, unit = axis_unit(float(data["mean"].max()), comparison.metric.unit)
@@ -318,9 +331,11 @@ def _draw_scenarios(comparison: Comparison, cost: Comparison | None = None) -> A
     return themed(layers, title=f"{_title(comparison)}: bars; {cost.metric.noun}: lines")
 
 
-def _draw_series(comparison: Comparison) -> Any:
+def _draw_series(comparison: Comparison) -> Chart:
     alt = altair()
-    runs = [(group, i) for group, some in comparison.members.items() for i, run in enumerate(some, 1) if run.series]
+    runs = [
+        (group, i) for group, members in comparison.members.items() for i, run in enumerate(members, 1) if run.series
+    ]
     if not runs:
         raise ComparisonError(
             "The records of these runs contain no times of single steps. Draw the chart 'boxes' instead."
@@ -336,7 +351,7 @@ def _draw_series(comparison: Comparison) -> Any:
     return styled(alt.vconcat(*charts, title=_title(comparison)))
 
 
-def _draw_interactions(effects: Effects) -> Any:
+def _draw_interactions(effects: Effects) -> Chart:
     alt = altair()
     plots = interaction_plots(effects)
     if not plots:
@@ -359,7 +374,7 @@ def _title(comparison: Comparison) -> str:
     return capitalize(f"{comparison.metric.noun} by {', '.join(comparison.by).replace('_', ' ')}")
 
 
-COMPARISON_CHARTS: Mapping[str, Callable[..., Any]] = {
+COMPARISON_CHARTS: Mapping[str, Callable[..., Chart]] = {
     "boxes": _draw_boxes,
     "differences": _draw_differences,
     "series": _draw_series,
@@ -409,7 +424,7 @@ def reliability_plot(score: Score) -> Plot:
     }
 
 
-def reliability_chart(score: Score) -> Any:
+def reliability_chart(score: Score) -> Chart:
     """Draw the observed coverage, with its interval, against the promised coverage; the diagonal is perfect."""
     alt = altair()
     data = score.reliability
@@ -435,7 +450,7 @@ def error_points(score: Score) -> pd.DataFrame:
     return data.assign(interval=data["inside"].map({True: "inside", False: "outside"}))
 
 
-def error_chart(score: Score) -> Any:
+def error_chart(score: Score) -> Chart:
     """Draw the forecasts with their intervals against the real times, both in hours on a log scale."""
     alt = altair()
     _require(score)

@@ -66,17 +66,17 @@ def gpu_rows(ranking: Ranking) -> list[dict[str, Any]]:
     for row in ranking.scaling.to_dict("records"):
         groups.setdefault((row["gpu_model"], row["gpus"]), []).append(row)
     rows = []
-    for (gpu, gpus), some in groups.items():
-        fastest, cheapest = (min(some, key=lambda row: row[name]) for name in ("seconds", "cost_usd"))
-        known = not math.isnan(fastest["speed_up"])
+    for (gpu, gpus), candidates in groups.items():
+        fastest, cheapest = (min(candidates, key=lambda row: row[name]) for name in ("seconds", "cost_usd"))
+        has_base = not math.isnan(fastest["speed_up"])
         rows.append(
             {
                 "GPU": gpu,
                 "GPUs": gpus,
                 "Shortest time": f"{format_seconds(fastest['seconds'])} ({fastest['instance_type']})",
                 "Lowest cost": f"{format_usd(cheapest['cost_usd'])} ({cheapest['instance_type']})",
-                "Speed-up": f"{fastest['speed_up']:.2f}" if known else "",
-                "Efficiency": format_chance(min(1.0, fastest["efficiency"])) if known else "",
+                "Speed-up": f"{fastest['speed_up']:.2f}" if has_base else "",
+                "Efficiency": format_chance(min(1.0, fastest["efficiency"])) if has_base else "",
                 "": "never probed" if fastest["basis"] == "predicted" else "",
             }
         )
@@ -245,7 +245,7 @@ def score_html(score: Score, *, pictures: str = "", verdict: bool = True) -> str
     ]
     waiting = f"<p>Forecasts without an outcome: {len(score.waiting)}.</p>" if score and score.waiting else ""
     details = _list(dict.fromkeys(str(finding) for case in score.worst for finding in case.findings))
-    unscored = [{"Not scored": one.title, "Reason": one.reason} for one in score.unscored]
+    unscored = [{"Not scored": outcome.title, "Reason": outcome.reason} for outcome in score.unscored]
     head = _sentence(score.verdict) if verdict else ""
     body = head + pictures + _table(_without_empty(groups), "Groups") + _table(_without_empty(worst), "Worst cases")
     body += _section("Findings of the worst cases", details)

@@ -32,6 +32,7 @@ from vmselect.report.comparison_charts import Plot, comparison_plots, effects_pl
 from vmselect.report.notebook import comparison_html, effects_html, score_html, scores_html
 from vmselect.report.page_data import page_data
 from vmselect.scoring.score import Score
+from vmselect.units import count_of
 
 if TYPE_CHECKING:
     from vmselect.ranking import Ranking
@@ -149,9 +150,9 @@ def _title(part: Part) -> str:
 def _subject(parts: Iterable[Part]) -> list[str]:
     """Texts for the top of the page: model and number of runs."""
     measured = [part.runs for part in parts if not isinstance(part, Scores | Score)]
-    runs = max((len(one.runs) for one in measured), default=0)
-    models = {getattr(record, "model", None) for one in measured for record in one.records} - {None}
-    return [*sorted(map(str, models))[:1], *([f"{runs} run{'s' * (runs != 1)}"] if runs else [])]
+    count = max((len(runs.runs) for runs in measured), default=0)
+    models = {getattr(record, "model", None) for runs in measured for record in runs.records} - {None}
+    return [*sorted(map(str, models))[:1], *([count_of(count, "run")] if count else [])]
 
 
 def _hero(parts: Sequence[Part], titles: Sequence[str]) -> str:
@@ -203,8 +204,8 @@ def _method(parts: Iterable[Part]) -> str:
                 ("Intervals", f"{part.confidence:.0%} {_interval_method(part)}"),
             ]
         elif isinstance(part, Effects):
-            what = "percentages (log scale)" if part.scale == "log" else "differences (linear scale)"
-            facts.append(("Effects", f"{what} with {part.fit.confidence:.0%} intervals"))
+            scale = "percentages (log scale)" if part.scale == "log" else "differences (linear scale)"
+            facts.append(("Effects", f"{scale} with {part.fit.confidence:.0%} intervals"))
         elif isinstance(part, Score):
             facts += [
                 ("Error", "forecast minus real time, in percent of the real time; bias is the mean with its sign"),

@@ -43,7 +43,9 @@ def page_data(ranking: Ranking, *, most: int = MAX_CANDIDATES) -> dict[str, Any]
     data = ranking_inputs(ranking, kept).payload()
     subject, profiles = _subject(ranking), _profiles(ranking)
     stepped = [profile for profile in profiles if len(profile.timeline.steps)]
-    sampled = [(one.title, one.usage) for one in profiles if one.usage is not None and one.usage.seconds]
+    sampled = [
+        (profile.title, profile.usage) for profile in profiles if profile.usage is not None and profile.usage.seconds
+    ]
     data["page"] = {
         "title": f"vmselect report: {' · '.join(subject)}",
         "created": dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
@@ -54,7 +56,7 @@ def page_data(ranking: Ranking, *, most: int = MAX_CANDIDATES) -> dict[str, Any]
         "probe": next_probe.to_dict(ranking),
         "restated_findings": _find_restated(ranking, data["findings"]),
         "omitted_candidates": len(ranking.candidates) - len(kept),
-        "steps": [step_points(one, most=MAX_STEPS) for one in stepped[:MAX_PROFILES]],
+        "steps": [step_points(profile, most=MAX_STEPS) for profile in stepped[:MAX_PROFILES]],
         "usage": [usage_points(title, usage) for title, usage in sampled[:MAX_SAMPLED]],
         "epoch_curves": epoch_curve_points(profiles, runs=ranking.study.runs if ranking.study else ()),
     }
@@ -90,10 +92,10 @@ def _find_restated(ranking: Ranking, findings: Sequence[Mapping[str, Any]]) -> l
 def _subject(ranking: Ranking) -> list[str]:
     """Texts for the top of the page: model, batch sizes and number of machines."""
     machines = ranking.candidates.machine_estimates
-    models = {profile.model for one in machines for profile in one.records if profile.model}
+    models = {profile.model for machine in machines for profile in machine.records if profile.model}
     batches = sorted({machine.batch_size for machine in machines if machine.batch_size})
-    measured = len({one.instance_type for one in machines if one.basis != "predicted"})
-    predicted = len({one.instance_type for one in machines if one.basis == "predicted"})
+    measured = len({machine.instance_type for machine in machines if machine.basis != "predicted"})
+    predicted = len({machine.instance_type for machine in machines if machine.basis == "predicted"})
     parts = [*sorted(models)[:1]]
     if batches:
         parts.append("batch " + ", ".join(map(str, batches)))
@@ -133,8 +135,9 @@ def _speedups(ranking: Ranking) -> list[list[str]]:
     if not ranking.settings.epochs:
         return []
     epochs = ranking.settings.epochs[-1]
-    measured = [one for one in ranking.candidates.machine_estimates if one.records and one.basis == "measured"]
-    times = {identify(one.records[0]): (one.runtime.at(epochs), len(one.records)) for one in measured}
+    estimates = ranking.candidates.machine_estimates
+    measured = [machine for machine in estimates if machine.records and machine.basis == "measured"]
+    times = {identify(machine.records[0]): (machine.runtime.at(epochs), len(machine.records)) for machine in measured}
     rows = compare_workers(times)
     return [["Several workers", f"{row}, in {count_epochs(epochs)}"] for row in rows[:MAX_SPEEDUPS]]
 
@@ -153,12 +156,12 @@ def _cost_of_choosing(ranking: Ranking) -> list[list[str]]:
 def _measured(ranking: Ranking) -> str:
     profiles = _profiles(ranking)
     days = sorted({profile.created.date().isoformat() for profile in profiles if profile.outcome != "given"})
-    given = sum(profile.outcome == "given" for profile in profiles)
+    imported = sum(profile.outcome == "given" for profile in profiles)
     parts = [count_of(len(profiles), "profile")]
     if days:
         parts.append(f"made {_span(days)}")
-    if given:
-        which = "all" if given == len(profiles) else f"{given} of them"
+    if imported:
+        which = "all" if imported == len(profiles) else f"{imported} of them"
         parts.append(f"{which} imported from other measurements")
     return ", ".join(parts)
 

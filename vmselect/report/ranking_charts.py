@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import pandas as pd
@@ -22,6 +22,7 @@ from vmselect.report.charts import (
     PLAIN,
     SERIES,
     WIDTH,
+    Chart,
     altair,
     axis_unit,
     color_by,
@@ -94,7 +95,7 @@ def _points(rows: Sequence[tuple[str, Row]], *more: str) -> pd.DataFrame:
     return frame.rename(columns=lambda name: name.replace("seconds", "hours"))
 
 
-def time_cost_chart(ranking: Ranking) -> Any:
+def time_cost_chart(ranking: Ranking) -> Chart:
     """Draw cost against time, with a point per candidate."""
     alt = altair()
     data = time_cost_points(ranking)
@@ -129,7 +130,7 @@ def time_cost_chart(ranking: Ranking) -> Any:
     return themed(alt.layer(*layers), title=f"Time against cost, {epochs}")
 
 
-def _marks(data: pd.DataFrame, *, size: int, tooltip: list[str], **encoding: Any) -> list[Any]:
+def _marks(data: pd.DataFrame, *, size: int, tooltip: list[str], **encoding: Chart) -> list[Chart]:
     """Chart layers with a circle per row of ``data``; the circles of machines that were never probed are hollow."""
     alt = altair()
     hollow = data["basis"] == NEVER_PROBED
@@ -234,7 +235,7 @@ def crossover_points(ranking: Ranking, value: Value) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["epochs", "machine", "value"])
 
 
-def epochs_chart(ranking: Ranking, value: Value) -> Any:
+def epochs_chart(ranking: Ranking, value: Value) -> Chart:
     """Draw time or cost against epochs: a line per candidate, interval of the best one, and a ring per crossover."""
     alt = altair()
     changes, data = crossover_points(ranking, value), epochs_points(ranking, value)
@@ -247,7 +248,7 @@ def epochs_chart(ranking: Ranking, value: Value) -> Any:
     ends = ends.assign(value=_spread_apart(ends["value"].tolist(), share=0.042))
     band = alt.Chart(data[data["machine"].isin(leader)]).mark_area(opacity=0.15)
     tooltip = ["machine:N", "epochs:Q", "value:Q", "low:Q", "high:Q"]
-    layers: list[Any] = [
+    layers: list[Chart] = [
         band.encode(x=x, y=alt.Y("low:Q", title=title), y2="high:Q", color=color),
         alt.Chart(data).mark_line().encode(x=x, y=y, color=color, tooltip=tooltip),
         alt.Chart(ends).mark_text(align="left", dx=6).encode(x=x, y=y, text="machine:N", color=color),
@@ -258,8 +259,8 @@ def epochs_chart(ranking: Ranking, value: Value) -> Any:
         layers.append(rings.encode(tooltip=["epochs:Q", "machine:N"]))
         words = base.mark_text(dy=-14, color="#1b1f24").encode(text=alt.Text("from:N"))
         layers.append(words.transform_calculate(**{"from": "'from ' + datum.epochs"}))
-    what = "Training time" if value == "time" else "Cost"
-    return themed(alt.layer(*layers), title=f"{what} against epochs; rings mark where the best candidate changes")
+    measure = "Training time" if value == "time" else "Cost"
+    return themed(alt.layer(*layers), title=f"{measure} against epochs; rings mark where the best candidate changes")
 
 
 def _counts(ranking: Ranking) -> list[int]:
@@ -278,7 +279,7 @@ def _spread_apart(values: list[float], *, share: float) -> list[float]:
     return placed
 
 
-def _lines(wider: Ranking, values: npt.NDArray[Any], most: int) -> list[int]:
+def _lines(wider: Ranking, values: npt.NDArray[np.float64], most: int) -> list[int]:
     """Indices of the candidates to draw: the best at each number of epochs, then the best at the middle number."""
     order = wider.assessment.order
     leaders = [int(rows[np.argmin(values[rows, column])]) for column, rows in enumerate(order) if len(rows)]
@@ -302,7 +303,7 @@ def terms_points(ranking: Ranking, *, most: int = MAX_BARS) -> pd.DataFrame:
     return pd.DataFrame(points, columns=["machine", "rank", "term", "seconds", "hours", "cost_usd"])
 
 
-def terms_chart(ranking: Ranking) -> Any:
+def terms_chart(ranking: Ranking) -> Chart:
     """Draw the terms of the time of each candidate, or of its cost if cost has the larger weight in the objective."""
     alt = altair()
     data = terms_points(ranking)
@@ -344,13 +345,13 @@ def metric_points(ranking: Ranking) -> pd.DataFrame:
     """Return a row per batch size, with the metric that its trainings reach, such as the accuracy."""
     if ranking.study is None:
         raise RankingError("This ranking has no convergence study. Rank with vmselect.select and a study.")
-    measured = {one.batch_size for one in ranking.candidates.machine_estimates if one.batch_size}
+    measured = {estimate.batch_size for estimate in ranking.candidates.machine_estimates if estimate.batch_size}
     sizes = sorted(measured.union(ranking.study.batch_sizes))
-    known = [(size, metric) for size in sizes if (metric := ranking.metric(size)) is not None]
-    return pd.DataFrame(known, columns=["batch_size", "metric"])
+    rows = [(size, metric) for size in sizes if (metric := ranking.metric(size)) is not None]
+    return pd.DataFrame(rows, columns=["batch_size", "metric"])
 
 
-def batch_time_chart(ranking: Ranking) -> Any:
+def batch_time_chart(ranking: Ranking) -> Chart:
     """Draw training time against batch size, with a line per instance type."""
     alt = altair()
     data = batch_points(ranking)
@@ -366,7 +367,7 @@ def batch_time_chart(ranking: Ranking) -> Any:
     return themed(alt.layer(*layers), title="Training time against batch size")
 
 
-def cost_time_chart(ranking: Ranking) -> Any:
+def cost_time_chart(ranking: Ranking) -> Chart:
     """Draw cost against time, with a line per instance type that connects its batch sizes."""
     alt = altair()
     data = batch_points(ranking)
@@ -384,7 +385,7 @@ def cost_time_chart(ranking: Ranking) -> Any:
     return themed(alt.layer(*layers), title="Cost against time; the numbers are batch sizes")
 
 
-def batch_metric_chart(ranking: Ranking) -> Any:
+def batch_metric_chart(ranking: Ranking) -> Chart:
     """Draw the final metric against the batch size, with the required metric as a line."""
     data = metric_points(ranking)
     require_some(ranking, data)
@@ -401,14 +402,14 @@ def batch_metric_chart(ranking: Ranking) -> Any:
     return themed(alt.layer(*layers), title=f"{title} against batch size")
 
 
-def _batch_axis(data: pd.DataFrame) -> Any:
+def _batch_axis(data: pd.DataFrame) -> Chart:
     alt = altair()
     sizes = sorted({int(size) for size in data["batch_size"]})
     scale = alt.Scale(type="log", base=2, nice=False, padding=16)
     return alt.X("batch_size:Q", title="Batch size", scale=scale, axis=alt.Axis(values=sizes))
 
 
-def _color(data: pd.DataFrame, **options: Any) -> Any:
+def _color(data: pd.DataFrame, **options: object) -> Chart:
     colors = dict(zip(dict.fromkeys(data["machine"]), SERIES, strict=False))
     return color_by("machine", colors, title=None, **{"legend": altair().Legend(symbolOpacity=1), **options})
 
@@ -443,7 +444,7 @@ def gpus_points(ranking: Ranking) -> pd.DataFrame:
     return pd.concat(points, ignore_index=True)
 
 
-def gpus_chart(ranking: Ranking) -> Any:
+def gpus_chart(ranking: Ranking) -> Chart:
     """Draw the shortest time, the lowest cost and the efficiency against the number of GPUs.
 
     Rings mark the number of GPUs with the shortest time and the lowest cost of each GPU model.
@@ -472,7 +473,7 @@ def gpus_chart(ranking: Ranking) -> Any:
 
 # -- charts of a ranking, by name --------------------------------------------------------------------------------------
 
-CHARTS: Mapping[str, Callable[..., Any]] = {
+CHARTS: Mapping[str, Callable[..., Chart]] = {
     "time-cost": time_cost_chart,
     "epochs-time": partial(epochs_chart, value="time"),
     "epochs-cost": partial(epochs_chart, value="cost"),
@@ -498,7 +499,7 @@ chart = partial(draw, CHARTS)
 def accuracy_points(accuracy: Accuracy) -> pd.DataFrame:
     """Two rows per training: its ``real`` time and its ``estimate`` with the interval, in seconds."""
     several = len({(row.title, row.epochs) for row in accuracy}) > len({row.title for row in accuracy})
-    rows: list[tuple[Any, ...]] = []
+    rows: list[tuple[object, ...]] = []
     for row in accuracy:
         titled = f"{row.title}, {count_epochs(row.epochs)}" if several else row.title
         rows.append((titled, "real", row.real_seconds, math.nan, math.nan))
@@ -506,7 +507,7 @@ def accuracy_points(accuracy: Accuracy) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["training", "kind", "seconds", "low", "high"])
 
 
-def real_estimate_chart(accuracy: Accuracy) -> Any:
+def real_estimate_chart(accuracy: Accuracy) -> Chart:
     """Draw a pair of bars (real time and estimate) per training, with the interval of the estimate."""
     alt = altair()
     data = accuracy_points(accuracy)
@@ -555,7 +556,7 @@ def load_points(ranking: ServingRanking) -> pd.DataFrame:
     return pd.DataFrame(rows).sort_values(["service", "load"], ignore_index=True)
 
 
-def _draw_load(ranking: ServingRanking, *, field: str, axis: str, title: str, interpolate: str = "linear") -> Any:
+def _draw_load(ranking: ServingRanking, *, field: str, axis: str, title: str, interpolate: str = "linear") -> Chart:
     alt = altair()
     points = load_points(ranking)
     lines = alt.Chart(points).mark_line(point=len(points) <= 200, interpolate=interpolate)
