@@ -54,3 +54,12 @@ def autoregressive(rng: np.random.Generator, *, count: int, coefficient: float) 
     """A series about 1 with a spread of 0.1 in which neighbours resemble each other."""
     series = lfilter([1.0], [1.0, -coefficient], rng.standard_normal(count + 200))
     return 1 + 0.1 * np.sqrt(1 - coefficient**2) * series[200:]
+
+
+def machines(*, runs: int = 5, levels: dict[str, float] | None = None, **more) -> list[vs.Profile]:
+    """Profiles of ``runs`` runs of each machine, whose step times differ by 30 % unless ``levels`` says otherwise."""
+    rng = np.random.default_rng(3)
+    levels = levels or {"a": 0.010, "b": 0.013}
+    return [
+        profile(rng, level=level, instance_type=name, **more) for name, level in levels.items() for _ in range(runs)
+    ]

@@ -1,7 +1,8 @@
-"""Comparison within scenarios, and findings about the order of runs."""
+"""Tests of groups, comparison within scenarios, level shifts, and findings about the order of runs."""
 
 from __future__ import annotations
 
+import math
 import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -12,14 +13,19 @@ import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy import stats
 
 import vmselect as vs
 from vmselect.comparison.groups import scenario_rows
+from vmselect.comparison.significance import find_shifts
 from vmselect.errors import ArgumentError
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "support"))
 
-from comparisons import profile
+from comparisons import autoregressive, profile
+
+RNG = np.random.default_rng(7)
+A, B, C = (list(RNG.normal(mean, 1, 12)) for mean in (10, 10.2, 14))
 
 
 def table(
@@ -149,3 +155,40 @@ def test_tables_show_the_percentage_of_every_scenario() -> None:
     assert shown[0::2] == ["base"] * 6
     assert all(text in compared._repr_html_() for text in shown)
     assert scenario_rows(vs.compare(table(), by="cloud", metric="seconds")) == []
+
+
+def test_p_values_are_those_of_scipy() -> None:
+    c = vs.compare({"a": A, "b": B, "c": C})
+    expected = stats.kruskal(A, B, C)
+    assert (c.test.name, c.test.statistic, c.test.p_value) == ("Kruskal-Wallis", expected.statistic, expected.pvalue)
+    for row in c.pairs.to_dict("records"):
+        one, other = ({"a": A, "b": B, "c": C}[row[name]] for name in ("first", "second"))
+        pair = stats.mannwhitneyu(one, other, method="exact")
+        assert (row["statistic"], row["p_value"]) == (pair.statistic, pair.pvalue)
+
+
+def test_p_values_of_few_and_tied_values_count_arrangements() -> None:
+    tied = vs.compare({"a": [1, 2, 3, 3, 2], "b": [4, 5, 6, 3, 3]})
+    assert tied.test.p_value == stats.kruskal([1, 2, 3, 3, 2], [4, 5, 6, 3, 3]).pvalue
+    assert tied.test.exact_p_value == pytest.approx(12 / 252)
+    three = vs.compare({"a": [1, 2, 3], "b": [4, 5, 6], "c": [7, 8, 9]})
+    assert three.test.exact_p_value == pytest.approx(math.factorial(3) / (math.factorial(9) / math.factorial(3) ** 3))
+
+
+@pytest.mark.parametrize(("sizes", "few"), [([3, 3], True), ([4, 4], False), ([2, 2, 2], True), ([3, 3, 3], False)])
+def test_groups_that_cannot_be_significant_are_not_tested(sizes: list[int], few: bool) -> None:
+    groups = {str(i): [float(i * 10 + j) for j in range(size)] for i, size in enumerate(sizes)}
+    assert (vs.compare(groups).test.p_value is None) == few
+
+
+def test_drift_is_not_a_level_shift() -> None:
+    rng = np.random.default_rng(5)
+    shifts = sum(bool(find_shifts(autoregressive(rng, count=200, coefficient=0.6))) for _ in range(100))
+    assert shifts <= 5
+
+
+def test_values_below_zero_have_no_ratio() -> None:
+    c = vs.compare({"a": [-1.0, -2.0, -3.0, -4.0], "b": [1.0, 2.0, 3.0, 4.0]})
+    assert "%" not in c.verdict
+    assert c.pairs["percent"].isna().all()
+    assert "nan" not in c._repr_html_()
