@@ -44,6 +44,9 @@ if TYPE_CHECKING:
 
 Key = tuple[tuple[str, Level], ...]
 Order = tuple[int, float]
+Group = Mapping[Key, Sequence[Trial]]
+"""Trials that do the same work: each setting with its repetitions."""
+
 LOCATION = ("machine", "instance_type", "region", "market", "nodes")
 """Factors that determine where a trial runs; all other factors determine its work."""
 
@@ -140,27 +143,25 @@ class Sequential:
                 continue
             chances = " and ".join(f"{comparison.names[at]} ({format_chance(comparison.chance(at))})" for at in tied)
             tied_trials = [
-                trials_of_setting
-                for setting, trials_of_setting in settings.items()
-                if comparison.position.get(setting) in tied
+                repetitions for setting, repetitions in settings.items() if comparison.position.get(setting) in tied
             ]
-            fewest = min(len(trials_of_setting) for trials_of_setting in tied_trials)
-            for trials_of_setting in tied_trials:
-                added = sum(trial.id in state.added for trial in trials_of_setting)
-                if len(trials_of_setting) == fewest and added < MAX_ADDED:
+            fewest = min(len(repetitions) for repetitions in tied_trials)
+            for repetitions in tied_trials:
+                added = sum(trial.id in state.added for trial in repetitions)
+                if len(repetitions) == fewest and added < MAX_ADDED:
                     repeats.append(
-                        (trials_of_setting[0], f"these are tied, with the probability of being the best: {chances}")
+                        (repetitions[0], f"these are tied, with the probability of being the best: {chances}")
                     )
         return repeats
 
     def _decide(
-        self, work: Key, settings: Mapping[Key, Sequence[Trial]], waiting: Mapping[Key, Sequence[Trial]], state: State
+        self, work: Key, settings: Group, waiting: Group, state: State
     ) -> tuple[list[tuple[Order, Trial]], list[tuple[Trial, str]]]:
         """Return the waiting trials of a group with their order, and the trials to skip with the reason."""
         running = {
             setting
-            for setting, several in settings.items()
-            if any(state.status_of(trial.id) in ("starting", "running") for trial in several)
+            for setting, repetitions in settings.items()
+            if any(state.status_of(trial.id) in ("starting", "running") for trial in repetitions)
         }
         pending = [setting for setting in settings if setting in waiting or setting in running]
         comparison = self._compare(work, settings, pending, state)
@@ -180,13 +181,13 @@ class Sequential:
         unknown = comparison is not None and any(setting not in comparison.position for setting in pending)
         kept: list[tuple[Order, Trial]] = []
         skipped: list[tuple[Trial, str]] = []
-        for setting, several in waiting.items():
+        for setting, repetitions in waiting.items():
             at = comparison.position.get(setting) if comparison else None
             if comparison is None or at is None:
-                first: Order = (ANYWAY, self._prior(several[0]))
+                first: Order = (ANYWAY, self._prior(repetitions[0]))
                 later: Order = (REPEATED, 0.0)
             elif stop and at not in tied and not (unknown and comparison.is_measured(at)):
-                skipped += [(trial, self._explain(comparison, at, probes)) for trial in several]
+                skipped += [(trial, self._explain(comparison, at, probes)) for trial in repetitions]
                 continue
             else:
                 first = later = (REPEATED, -comparison.chance(at))
@@ -194,8 +195,8 @@ class Sequential:
                     first = (PREDICTED, -math.inf)
                 elif at in probes:
                     first = (PREDICTED, -probes[at].gain_per_usd)
-            orders = [later if setting in running else first, *[later] * (len(several) - 1)]
-            kept += zip(orders, several, strict=True)
+            orders = [later if setting in running else first, *[later] * (len(repetitions) - 1)]
+            kept += zip(orders, repetitions, strict=True)
         return kept, skipped
 
     @property
@@ -233,20 +234,16 @@ class Sequential:
             f"the limit of {100 * limit:.3g}%"
         )
 
-    def _compare(
-        self, work: Key, settings: Mapping[Key, Sequence[Trial]], pending: Collection[Key], state: State
-    ) -> Comparison | None:
+    def _compare(self, work: Key, settings: Group, pending: Collection[Key], state: State) -> Comparison | None:
         """Rank the measured settings of a group, and those of ``pending`` that can be predicted; None without any."""
-        files = tuple(sorted(file for several in state.records.values() for file in several))
+        files = tuple(sorted(file for files in state.records.values() for file in files))
         cached, key = (work, bool(pending)), (files, tuple(pending))
         if cached not in self._compared or self._compared[cached][0] != key:
             self._compared[cached] = key, self._rank(settings, pending, state)
         return self._compared[cached][1]
 
-    def _rank(
-        self, settings: Mapping[Key, Sequence[Trial]], pending: Collection[Key], state: State
-    ) -> Comparison | None:
-        is_priced = any(self.prices[several[0].id] > 0 for several in settings.values())
+    def _rank(self, settings: Group, pending: Collection[Key], state: State) -> Comparison | None:
+        is_priced = any(self.prices[repetitions[0].id] > 0 for repetitions in settings.values())
         count = self.epochs or HORIZON
         rules = Settings.read(epochs=count, objective="cost" if is_priced else "time", market=ALL)
         estimates = self._measure(settings, state)
@@ -257,15 +254,15 @@ class Sequential:
         position: dict[Key, int] = {}
         names: list[str] = []
         machines = list(estimates)
-        for setting, several in settings.items():
-            machine, price = hardware_of(several[0]), self.prices[several[0].id]
-            measurable = setting in pending or any(state.records.get(trial.id) for trial in several)
+        for setting, repetitions in settings.items():
+            machine, price = hardware_of(repetitions[0]), self.prices[repetitions[0].id]
+            measurable = setting in pending or any(state.records.get(trial.id) for trial in repetitions)
             if machine not in estimates or not measurable or (is_priced and not price):
                 continue  # without a price among others with one, it cannot be compared
             position[setting] = len(rows)
             which.append(machines.index(machine))
-            rows.append((several[0].market, price / several[0].nodes))
-            names.append(location_of(several[0]))
+            rows.append((repetitions[0].market, price / repetitions[0].nodes))
+            names.append(location_of(repetitions[0]))
         if not rows:
             return None
         nothing = np.zeros(len(rows))
@@ -276,14 +273,16 @@ class Sequential:
         )  # fmt: skip
         return Comparison(Ranking(candidates, rules), position, names, count, is_priced)
 
-    def _measure(self, settings: Mapping[Key, Sequence[Trial]], state: State) -> dict[Key, MachineEstimate]:
+    def _measure(self, settings: Group, state: State) -> dict[Key, MachineEstimate]:
         """Return estimates of the measured machines of a group; an empty dict if their times cannot be compared."""
         files: dict[Key, list[str]] = {}
         trials: dict[Key, Trial] = {}
-        for several in settings.values():
-            machine = hardware_of(several[0])
-            trials[machine] = several[0]
-            files.setdefault(machine, []).extend(file for trial in several for file in state.records.get(trial.id, ()))
+        for repetitions in settings.values():
+            machine = hardware_of(repetitions[0])
+            trials[machine] = repetitions[0]
+            files.setdefault(machine, []).extend(
+                file for trial in repetitions for file in state.records.get(trial.id, ())
+            )
         estimates: dict[Key, MachineEstimate] = {}
         everything: list[Profile] = []
         for machine, machine_files in files.items():
@@ -330,10 +329,10 @@ class Sequential:
 
     def _learned(self, state: State) -> list[Point]:
         """Return the speeds of GPUs that the history and all records of the sweep contain, for predictions."""
-        files = {file for several in state.records.values() for file in several}
+        files = {file for files in state.records.values() for file in files}
         if self._points[0] != files:
-            mine = [profile for file in sorted(files) for profile in self._profiles(file)]
-            self._points = files, read_history([*self.history, *mine], self._types)
+            profiles = [profile for file in sorted(files) for profile in self._profiles(file)]
+            self._points = files, read_history([*self.history, *profiles], self._types)
         return self._points[1]
 
     def _profiles(self, file: str) -> tuple[Profile, ...]:
@@ -380,9 +379,9 @@ class Sequential:
         return groups
 
 
-def _paid_seconds(settings: Mapping[Key, Sequence[Trial]], state: State) -> float | None:
+def _paid_seconds(settings: Group, state: State) -> float | None:
     """Return the median paid seconds of the trials of a group with a record; None if there is no such trial."""
-    ended = [trial.id for several in settings.values() for trial in several if state.records.get(trial.id)]
+    ended = [trial.id for repetitions in settings.values() for trial in repetitions if state.records.get(trial.id)]
     paid = [
         attempt.seconds for trial in ended for attempt in state.attempts.get(trial, ()) if attempt.seconds is not None
     ]

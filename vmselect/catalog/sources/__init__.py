@@ -13,6 +13,7 @@ from vmselect.catalog.offer import KEY, build_frame
 from vmselect.errors import ArgumentError, RefreshError
 from vmselect.findings import Finding
 
+Json = dict[str, Any]  # an object of a response
 Row = dict[str, Any]  # column of a price row: value
 PriceTable = tuple[pd.DataFrame, list[Finding]]  # validated rows, and findings about excluded rows
 

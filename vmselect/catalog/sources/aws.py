@@ -13,7 +13,7 @@ from vmselect import _optional
 from vmselect.catalog.gpus import name_gpu
 from vmselect.catalog.offer import describe_nearest
 from vmselect.catalog.snapshots import known_machines
-from vmselect.catalog.sources import PriceTable, Row, build_table
+from vmselect.catalog.sources import Json, PriceTable, Row, build_table
 from vmselect.catalog.sources.http import follow_pages
 from vmselect.errors import MissingPackageError, RefreshError
 
@@ -26,6 +26,8 @@ _EC2_FILTERS = {
     "marketoption": "OnDemand",  # the others are Capacity Blocks, listed at 0.00
     "licenseModel": "No License required",
 }
+Boto = Any  # a session or client of boto3, which has no types
+Price = tuple[str, str, str | None]  # instance type, market, USD per hour as the API writes it
 _PAGE_ATTEMPTS = 3
 _LEASES = {"1yr": "reserved_1y", "3yr": "reserved_3y"}
 _SAGEMAKER_TYPE = re.compile(r"(ml\.[a-z0-9-]+\.[a-z0-9-]*?(?:xlarge|large|medium|metal))(?:-(.+))?")
@@ -37,7 +39,7 @@ class AwsPrices:
     provider = "aws"
     region_pattern = r"[a-z]{2}(-[a-z]+)+-[0-9]"
 
-    def __init__(self, *, session: Any = None, endpoint_url: str | None = None) -> None:
+    def __init__(self, *, session: Boto = None, endpoint_url: str | None = None) -> None:
         self._session = session
         self._endpoint_url = endpoint_url
         self._lock = threading.Lock()
@@ -65,7 +67,7 @@ class AwsPrices:
             if not offered:
                 raise RefreshError(f"AWS lists no instance type in {region!r}. {self._hint(region)}")
             machines = {**known_machines("aws"), **offered}
-            prices: list[tuple[str, str, Any]] = []
+            prices: list[Price] = []
             for number, product in enumerate(_products(pricing, "AmazonEC2", region, _EC2_FILTERS)):
                 prices += parse_ec2_product(product, region)
                 if number % 100 == 0:
@@ -82,7 +84,7 @@ class AwsPrices:
         rows = [describe_offer(name, market, price, region, machines) for name, market, price in prices]
         return build_table(rows, self.provider, region)
 
-    def _open_session(self) -> Any:
+    def _open_session(self) -> Boto:
         if self._session is None:
             boto3 = _optional.require("boto3", extra="aws", needed_by="AWS prices")
             self._session = boto3.session.Session()
@@ -96,7 +98,7 @@ class AwsPrices:
             return "Check the network, the credentials and their permissions."
         return describe_nearest(region, regions)
 
-    def _client(self, service: str, region: str) -> Any:
+    def _client(self, service: str, region: str) -> Boto:
         config = _optional.require("botocore.config", extra="aws", needed_by="AWS prices").Config(
             connect_timeout=10, read_timeout=30, retries={"mode": "standard", "total_max_attempts": 6}
         )
@@ -106,7 +108,7 @@ class AwsPrices:
             )
 
 
-def parse_ec2_product(text: str, region: str) -> Iterator[tuple[str, str, Any]]:
+def parse_ec2_product(text: str, region: str) -> Iterator[Price]:
     """Yield (instance type, market, USD per hour) of a product of the EC2 price list, if it is a Linux VM."""
     product = _load(text)
     attributes = product.get("product", {}).get("attributes", {})
@@ -128,7 +130,7 @@ def parse_ec2_product(text: str, region: str) -> Iterator[tuple[str, str, Any]]:
                 yield name, str(market), price
 
 
-def parse_sagemaker_product(text: str, region: str) -> Iterator[tuple[str, str, Any]]:
+def parse_sagemaker_product(text: str, region: str) -> Iterator[Price]:
     """Yield (instance type, market, USD per hour) of a product of SageMaker, if it is a training instance."""
     product = _load(text)
     about = product.get("product", {})
@@ -146,7 +148,7 @@ def parse_sagemaker_product(text: str, region: str) -> Iterator[tuple[str, str, 
             yield match[1], "on_demand", price
 
 
-def describe_machine(info: dict[str, Any]) -> Row:
+def describe_machine(info: Json) -> Row:
     """Return vCPUs, memory and accelerators from an entry of the EC2 API's ``describe_instance_types``."""
     facts: Row = {
         "vcpus": info["VCpuInfo"]["DefaultVCpus"],
@@ -175,7 +177,7 @@ def describe_machine(info: dict[str, Any]) -> Row:
     return facts
 
 
-def _spot_prices(ec2: Any) -> dict[str, Any]:
+def _spot_prices(ec2: Boto) -> Json:
     """Return the current spot price of each instance type, in the cheapest zone of the client's region."""
     newest: dict[tuple[str, str], Any] = {}
     history = _pages(
@@ -184,14 +186,14 @@ def _spot_prices(ec2: Any) -> dict[str, Any]:
     )  # fmt: skip
     for entry in history:  # newest first
         newest.setdefault((entry["InstanceType"], entry["AvailabilityZone"]), entry["SpotPrice"])
-    cheapest: dict[str, Any] = {}
+    cheapest: Json = {}
     for (name, _), price in newest.items():
         if name not in cheapest or float(price) < float(cheapest[name]):
             cheapest[name] = price
     return cheapest
 
 
-def _products(pricing: Any, service: str, region: str, filters: dict[str, str]) -> Iterator[str]:
+def _products(pricing: Boto, service: str, region: str, filters: dict[str, str]) -> Iterator[str]:
     fields = {"regionCode": region, **filters}
     matches = [{"Type": "TERM_MATCH", "Field": name, "Value": value} for name, value in fields.items()]
     return _pages(
@@ -200,10 +202,10 @@ def _products(pricing: Any, service: str, region: str, filters: dict[str, str]) 
     )  # fmt: skip
 
 
-def _pages(call: Callable[..., dict[str, Any]], key: str, **arguments: Any) -> Iterator[Any]:
+def _pages(call: Callable[..., Json], key: str, **arguments: Any) -> Iterator[Any]:
     parsers = _optional.require("botocore.parsers", extra="aws", needed_by="AWS prices")
 
-    def read_page(token: str) -> dict[str, Any]:
+    def read_page(token: str) -> Json:
         # boto3 repeats failed requests, but accepts an incomplete page, which then has no list.
         for _ in range(_PAGE_ATTEMPTS):
             try:
@@ -218,7 +220,7 @@ def _pages(call: Callable[..., dict[str, Any]], key: str, **arguments: Any) -> I
         yield from page[key]
 
 
-def _hourly(terms: Iterable[dict[str, Any]]) -> Iterator[Any]:
+def _hourly(terms: Iterable[Json]) -> Iterator[Any]:
     """Yield the prices in USD per hour in the ``terms`` of a product of the price list."""
     for term in terms:
         for dimension in term.get("priceDimensions", {}).values():
@@ -226,7 +228,7 @@ def _hourly(terms: Iterable[dict[str, Any]]) -> Iterator[Any]:
                 yield dimension.get("pricePerUnit", {}).get("USD")
 
 
-def _load(text: str) -> dict[str, Any]:
+def _load(text: str) -> Json:
     try:
         product = json.loads(text)
     except ValueError:
@@ -236,7 +238,7 @@ def _load(text: str) -> dict[str, Any]:
     return product
 
 
-def describe_offer(name: str, market: str, price: Any, region: str, machines: dict[str, Row]) -> Row:
+def describe_offer(name: str, market: str, price: str | None, region: str, machines: dict[str, Row]) -> Row:
     """Return the price row of one offer. A SageMaker type ``ml.x`` has the hardware of the EC2 type ``x``."""
     service = "sagemaker" if name.startswith("ml.") else "ec2"
     facts = machines.get(name) or {**machines.get(name.removeprefix("ml."), {}), "retired": False}
@@ -244,7 +246,7 @@ def describe_offer(name: str, market: str, price: Any, region: str, machines: di
     return {**row, "market": market, "usd_per_hour": price, **facts}
 
 
-def _describe_fault(fault: Any) -> str:
+def _describe_fault(fault: Boto) -> str:
     response = getattr(fault, "response", None)
     if response:  # a ClientError; its code and operation contain no credential
         code = re.sub(r"[^A-Za-z0-9.]", "", str(response.get("Error", {}).get("Code", "error")))[:60]

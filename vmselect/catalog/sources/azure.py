@@ -5,10 +5,9 @@ from __future__ import annotations
 import datetime as dt
 import re
 from collections.abc import Callable
-from typing import Any
 
 from vmselect.catalog.snapshots import known_machines
-from vmselect.catalog.sources import PriceTable, Row, build_table
+from vmselect.catalog.sources import Json, PriceTable, Row, build_table
 from vmselect.catalog.sources.http import JsonClient, destination, follow_pages, read_items
 from vmselect.errors import RefreshError
 
@@ -42,7 +41,7 @@ class AzurePrices:
         }
         newest: dict[tuple[str, str], tuple[str, Row]] = {}
 
-        def read_page(link: str) -> dict[str, Any]:
+        def read_page(link: str) -> Json:
             if not link:
                 return self._client.get(self._base_url, query)
             if (other := destination(link)) != destination(self._base_url):
@@ -67,7 +66,7 @@ class AzurePrices:
         return build_table([row for _, row in newest.values()], self.provider, region)
 
 
-def parse_item(item: dict[str, Any], region: str) -> Row | None:
+def parse_item(item: Json, region: str) -> Row | None:
     """Convert an item of the response to a price row; return None if it is not the price of a Linux VM.
 
     The field ``isPrimaryMeterRegion`` is ignored: it is false for one in seven VM sizes that can be rented.

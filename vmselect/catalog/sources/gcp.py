@@ -7,11 +7,10 @@ import re
 import threading
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 from vmselect.catalog.offer import describe_nearest
 from vmselect.catalog.snapshots import known_machines
-from vmselect.catalog.sources import PriceTable, Row, build_table
+from vmselect.catalog.sources import Json, PriceTable, Row, build_table
 from vmselect.catalog.sources.http import JsonClient, follow_pages, read_items
 from vmselect.errors import RefreshError
 
@@ -75,7 +74,7 @@ class GcpPrices:
         # In a header the key stays out of addresses, and so out of logs and messages.
         self._client = replace(client or JsonClient(), headers={"X-Goog-Api-Key": self._key} if self._key else {})
         self._lock = threading.Lock()
-        self._skus: list[dict[str, Any]] | None = None
+        self._skus: list[Json] | None = None
         self._parts: dict[str, Parts] = {}
 
     def missing(self) -> str | None:
@@ -110,14 +109,14 @@ class GcpPrices:
         """Return the reason why the machine type ``name`` has no on-demand price in ``region``."""
         return str(assemble(name, known_machines("gcp")[name], self._parts[region], spot=False))
 
-    def _download(self, progress: Callable[[str], None]) -> list[dict[str, Any]]:
+    def _download(self, progress: Callable[[str], None]) -> list[Json]:
         url = f"{self._base_url}/services/{COMPUTE_ENGINE}/skus"
         query = {"pageSize": "5000", "currencyCode": "USD"}
 
-        def read_page(token: str) -> dict[str, Any]:
+        def read_page(token: str) -> Json:
             return self._client.get(url, {**query, "pageToken": token} if token else query)
 
-        skus: list[dict[str, Any]] = []
+        skus: list[Json] = []
         for number, page in enumerate(follow_pages(read_page, link="nextPageToken"), 1):
             skus += read_items({"skus": []} | page, "skus")
             progress(f"page {number}")
@@ -127,7 +126,7 @@ class GcpPrices:
         return skus
 
 
-def collect_parts(skus: list[dict[str, Any]], region: str) -> Parts:
+def collect_parts(skus: list[Json], region: str) -> Parts:
     """Return the prices in USD per hour of one CPU core, one GiB of memory and one GPU in ``region``."""
     parts: Parts = {}
     for sku in skus:
@@ -150,7 +149,7 @@ def collect_parts(skus: list[dict[str, Any]], region: str) -> Parts:
     return parts
 
 
-def read_unit_price(sku: dict[str, Any]) -> float | None:
+def read_unit_price(sku: Json) -> float | None:
     """Return the USD per hour of one unit of ``sku``; None if there is no such price.
 
     It is the price of the last tier, because free tiers come first.

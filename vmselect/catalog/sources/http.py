@@ -14,12 +14,13 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from http import HTTPStatus
-from typing import Any, TypeVar
+from typing import TypeVar
 from urllib.parse import urlsplit
 
 import requests
 from urllib3.exceptions import HTTPError, ReadTimeoutError
 
+from vmselect.catalog.sources import Json
 from vmselect.errors import RefreshError
 
 _RETRYABLE = {408, 429, 500, 502, 503, 504}
@@ -51,7 +52,7 @@ class JsonClient:
     sleep: Callable[[float], None] = time.sleep
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
 
-    def get(self, url: str, params: Mapping[str, str] | None = None) -> dict[str, Any]:
+    def get(self, url: str, params: Mapping[str, str] | None = None) -> Json:
         """Get the JSON object at ``url``. Raise a RefreshError if all attempts fail."""
         return self._retry(url, lambda: _parse(url, self._get_once(url, params)))
 
@@ -125,13 +126,13 @@ class JsonClient:
 
 
 def follow_pages(
-    read_page: Callable[[str], dict[str, Any]],
+    read_page: Callable[[str], Json],
     *,
     link: str,
     max_pages: int = 5000,
     max_seconds: float = 900.0,
     clock: Callable[[], float] = time.monotonic,
-) -> Iterator[dict[str, Any]]:
+) -> Iterator[Json]:
     """Yield every page of a response that consists of several pages.
 
     ``read_page("")`` reads the first page. The field ``link`` of a page contains the argument of ``read_page`` for the
@@ -169,7 +170,7 @@ def destination(url: str) -> tuple[str, str | None, int | None]:
     return parts.scheme, parts.hostname, port
 
 
-def read_items(page: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
+def read_items(page: Json, name: str) -> list[Json]:
     """Return the JSON objects in the field ``name`` of a page. Raise a RefreshError if it is not a list of objects."""
     items = page.get(name)
     if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
@@ -179,7 +180,7 @@ def read_items(page: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
     return items
 
 
-def _parse(url: str, body: bytes) -> dict[str, Any]:
+def _parse(url: str, body: bytes) -> Json:
     try:
         page = json.loads(body)
     except (ValueError, RecursionError):
