@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import csv
 import datetime as dt
+import functools
 import io
 import json
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -29,19 +30,33 @@ from vmselect.errors import CatalogError
 from vmselect.findings import Finding
 from vmselect.units import list_some
 
-# The largest published list, Azure in SkyPilot's catalog, has 20 MiB.
-MAX_BYTES = 64 * 1024**2
+MAX_BYTES = 256 * 1024**2
 MAX_LINE = 64 * 1024  # a file of one line is no list of prices, and its millions of fields would fill the memory
 _JSON_FIELDS = ("schema", "currency", "offers")
 _FIELDS = (*COLUMNS, "currency")
 
 
 class Cells(NamedTuple):
-    """The content of a file: a row of cells per price, its line, and problems of rows by their position."""
+    """The content of a file: a row of cells per price, a function that finds their lines, and problems by row."""
 
     frame: pd.DataFrame
-    lines: Sequence[int]
+    find_lines: Callable[[], Sequence[int]]
     problems: dict[int, str]
+
+
+class _RowNames:
+    """Names rows by file and line. The lines are found at the first problem: most files have none."""
+
+    def __init__(self, file: str, find_lines: Callable[[], Sequence[int]]) -> None:
+        self.file, self.find_lines = file, find_lines
+
+    @functools.cached_property
+    def lines(self) -> Sequence[int]:
+        """The line of each row."""
+        return self.find_lines()
+
+    def __call__(self, row: int) -> str:
+        return f"{self.file} line {self.lines[row] if row < len(self.lines) else '?'}"
 
 
 def read(
@@ -80,17 +95,19 @@ def parse(
             convert = _convert_skypilot if layout == "skypilot" else _convert_gpuhunt
             rows, origin, findings = convert(cells.frame, provider or _find_provider(path))
             problems = {at: cells.problems[row] for at, row in enumerate(origin) if row in cells.problems}
-            cells = Cells(rows, [cells.lines[row] for row in origin], problems)
+            lines = cells.find_lines
+            cells = Cells(rows, lambda: [lines()[row] for row in origin], problems)
             source = layout
-    raw, lines, problems = cells
+    raw, find_lines, problems = cells
+    name_row = _RowNames(path.name, find_lines)
     if provider is not None and "provider" not in raw.columns:
         raw["provider"] = provider
     if "currency" in raw.columns:
         for row in np.flatnonzero(~raw.pop("currency").fillna("").isin(["USD", ""])):
             problems[int(row)] = "the currency is not USD; convert the price to US dollars"
     frame, excluded = build_frame(
-        raw, name_row=lambda row: f"{path.name} line {lines[row]}", default_date=date.isoformat(),
-        default_source=source, skip_bad_rows=skip_bad_rows, problems=problems,
+        raw, name_row=name_row, default_date=date.isoformat(), default_source=source, skip_bad_rows=skip_bad_rows,
+        problems=problems,
     )  # fmt: skip
     if not len(frame):
         raise CatalogError(f"{path.name} contains no valid price. Add at least one row with a price.")
@@ -154,35 +171,42 @@ def _decode(data: bytes, name: str) -> str:
 def _read_csv(text: str, name: str) -> Cells:
     if any(len(line) > MAX_LINE for line in text.splitlines()):
         raise CatalogError(f"{name} has a line of more than 64 KiB, so it is not a CSV price file. Pass another file.")
-    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
-    rows: list[list[str]] = []
-    lines: list[int] = []
-    try:
-        header = [cell.strip() for cell in next(reader, [])]
-        for cells in reader:
-            if len(cells) > 1 or (cells and cells[0].strip()):
-                rows.append(cells)
-                lines.append(reader.line_num)
-    except csv.Error as broken:
-        raise CatalogError(
-            f"{name} line {reader.line_num} is not valid CSV ({broken}). Check for a missing closing quote."
-        ) from broken
+    first, last = (re.split(r"[\r\n]", part)[end] for part, end in ((text[:MAX_LINE], 0), (text[-MAX_LINE:], -1)))
+    header = [cell.strip() for cell in next(csv.reader([first]), [])]
     if not any(header):
         raise CatalogError(f"{name} has an empty first line. Write the names of the columns there.")
     if twice := [column for column, count in Counter(header).items() if count > 1]:
         raise CatalogError(f"{name} has two columns named {twice[0][:40]!r}. Remove one of them.")
-    problems = {}
-    if rows and not text.endswith(("\n", "\r")) and (reason := _describe_cut(rows[-1], len(header))):
-        problems[len(rows) - 1] = reason
-    for row, cells in enumerate(rows):
-        if len(cells) > len(header):
-            problems[row] = (
-                f"the line has {len(cells)} fields, but the header has {len(header)}; put text that contains a comma "
-                "in quotes, and write 3.06 instead of 3,06"
-            )
-            del cells[len(header) :]
-        cells += [""] * (len(header) - len(cells))
-    return Cells(pd.DataFrame(rows, columns=header, dtype=object), lines, problems)
+    # One more column than the header: pandas would drop a surplus field of the first row without a word.
+    numbers = ",".join(str(number) for number in range(len(header) + 1))
+    try:
+        # As objects, equal texts share their memory, and names such as 007 stay as they are.
+        frame = pd.read_csv(
+            io.StringIO(numbers + text[len(first) :]), index_col=False, dtype=object, na_filter=False,
+            low_memory=False,
+        )  # fmt: skip
+    except (ValueError, OverflowError) as broken:  # among them pandas' ParserError, which names the line
+        raise CatalogError(
+            f"{name} is not valid CSV ({str(broken).strip()[-120:]}). Check for a missing closing quote, put text that "
+            "contains a comma in quotes, and write 3.06 instead of 3,06."
+        ) from broken
+    surplus = frame.pop(frame.columns[-1]) != ""
+    frame.columns = pd.Index(header)
+    problems = dict.fromkeys(
+        map(int, np.flatnonzero(surplus)),
+        f"the line has {len(header) + 1} fields, but the header has {len(header)}; put text that contains a comma in "
+        "quotes, and write 3.06 instead of 3,06",
+    )
+    if len(frame) and last.strip() and (reason := _describe_cut(last, len(header))):
+        problems[len(frame) - 1] = reason
+    return Cells(frame, lambda: _find_lines(text), problems)
+
+
+def _find_lines(text: str) -> list[int]:
+    """Return the number of the line on which each row ends, without the header and blank lines, which pandas skips."""
+    reader = csv.reader(io.StringIO(text, newline=""))
+    lines = [reader.line_num for cells in reader if len(cells) > 1 or (cells and cells[0].strip(" \t"))]
+    return lines[1:]
 
 
 def _check_header(name: str, header: Sequence[str]) -> None:
@@ -193,8 +217,9 @@ def _check_header(name: str, header: Sequence[str]) -> None:
             raise CatalogError(f"{name} has the unknown column {column[:40]!r}. {hint}")
 
 
-def _describe_cut(cells: Sequence[str], fields: int) -> str | None:
+def _describe_cut(line: str, fields: int) -> str | None:
     """Return why a last line without a line break may be incomplete, as after an interrupted download, or None."""
+    cells = next(csv.reader([line]), [])
     if len(cells) < fields:
         return f"the line has fewer than {fields} fields; the file may be incomplete"
     if re.search(r"[0-9.]\s*$", cells[-1]):
@@ -217,7 +242,7 @@ def _read_json(text: str, name: str) -> Cells:
             if isinstance(value, list | dict):
                 raise CatalogError(f"{name} line {line}: {field} must be one value, not a list or object.")
     columns = [field for field in _FIELDS if any(field in row for row in rows)]
-    return Cells(pd.DataFrame(rows, columns=columns, dtype=object), lines, {})
+    return Cells(pd.DataFrame(rows, columns=columns, dtype=object), lambda: lines, {})
 
 
 def _find_offers(text: str) -> tuple[list[dict[str, object]], list[int]]:

@@ -29,6 +29,8 @@ MARKETS = ("on_demand", "spot", "reserved_1y", "reserved_3y")
 STALE_AFTER_DAYS = 90
 SHOWN_PROBLEMS = 5
 
+_SERVICE_IF_OMITTED = "`ec2` for aws (`sagemaker` for types that begin with `ml.`), `gce` for gcp, else `vm`"
+_DATE_IF_OMITTED = "the day the file was last changed; today in `with_offers`"
 Kind = Literal["name", "place", "label", "note", "market", "date", "flag", "number"]
 
 # Characters of each kind of text, and how a message lists the signs among them. Names of machines and regions become
@@ -53,8 +55,6 @@ class Column:
     omitted: str = "required"
     limits: tuple[float, float] = (0.0, 0.0)
     """Lowest and highest number, in the unit that the name of the column states."""
-    fact: bool = False
-    """Whether the column describes the machine, so that a price without it can inherit it from another price."""
 
     @property
     def required(self) -> bool:
@@ -63,35 +63,36 @@ class Column:
 
     def find_problem(self, name: str, text: str) -> str | None:
         """Return the reason why ``text`` is invalid in this column, called ``name``; None if it is valid."""
-        shown = repr(text if len(text) <= 40 else text[:37] + "...")
         if text == "":
             missing = "missing" if self.kind == "number" else "empty"
             return f"{name} is {missing}" if self.required else None
+        if not (reason := self._find_fault(text)):
+            return None
+        short = text if len(text) <= 40 else text[:37] + "..."
+        return f"{name} {short if _NUMBER.fullmatch(short) else repr(short)} {reason}"
+
+    def _find_fault(self, text: str) -> str | None:
         if self.kind == "number":
-            return self._find_problem_of_number(name, text, shown)
+            lowest, highest = self.limits
+            if not _NUMBER.fullmatch(text):
+                return "is not a plain number"
+            fits = lowest <= float(text) <= highest
+            return None if fits else f"is not between {lowest:g} and {highest:g}"
         if text.startswith(_FORMULA_STARTS):
-            return f"{name} {shown} begins like a formula of a spreadsheet; it must begin with a letter"
+            return "begins like a formula of a spreadsheet; it must begin with a letter"
         if self.kind == "market":
-            return None if text in MARKETS else f"market {shown} is not one of {', '.join(MARKETS)}"
+            return None if text in MARKETS else f"is not one of {', '.join(MARKETS)}"
         if self.kind == "date":
-            return None if is_iso_date(text) else f"{name} {shown} is not in the form 2026-08-22"
+            return None if is_iso_date(text) else "is not in the form 2026-08-22"
         if self.kind == "flag":
-            return None if text in ("yes", "no") else f"{name} {shown} is neither yes nor no"
+            return None if text in ("yes", "no") else "is neither yes nor no"
         if self.kind == "note":
-            fine = len(text) <= 300 and text.isprintable()
-            return None if fine else f"{name} {shown} is longer than 300 characters or contains control characters"
+            fits = len(text) <= 300 and text.isprintable()
+            return None if fits else "is longer than 300 characters or contains control characters"
         pattern, signs = _PATTERNS[self.kind]
         if re.fullmatch(pattern, text):
             return None
-        return f"{name} {shown} may contain only letters, digits and {signs} and must start with a letter or digit"
-
-    def _find_problem_of_number(self, name: str, text: str, shown: str) -> str | None:
-        lowest, highest = self.limits
-        if not _NUMBER.fullmatch(text):
-            return f"{name} {shown} is not a plain number{' in US dollars' if name == 'usd_per_hour' else ''}"
-        if not lowest <= float(text) <= highest:
-            return f"{name} {float(text):g} is not between {lowest:g} and {highest:g}"
-        return None
+        return f"may contain only letters, digits and {signs} and must start with a letter or digit"
 
 
 class Offer(BaseModel):
@@ -109,64 +110,27 @@ class Offer(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=False)
 
     provider: Annotated[str, Column("name", "`aws`, `azure`, `gcp`, or your own name")]
-    service: Annotated[
-        str,
-        Column(
-            "name",
-            "`ec2`, `sagemaker`, `vm`, `gce`, or your own",
-            "`ec2` for aws (`sagemaker` when the type begins with `ml.`), `vm` for azure, `gce` for gcp, else `vm`",
-        ),
-    ] = ""
-    instance_type: Annotated[
-        str,
-        Column(
-            "place",
-            "the provider's name of the VM type; a GPU added to a Google host is written `n1-standard-4+1xT4`",
-        ),
-    ]
+    service: Annotated[str, Column("name", "`ec2`, `sagemaker`, `vm`, `gce`, or your own", _SERVICE_IF_OMITTED)] = ""
+    instance_type: Annotated[str, Column("place", "the provider's name of the VM type, as in `n1-standard-4+1xT4`")]
     region: Annotated[str, Column("place", "the provider's name of the region")]
     market: Annotated[
-        str,
-        Column("market", ", ".join(f"`{name}`" for name in MARKETS), "required in files; `on_demand` in `with_offers`"),
+        str, Column("market", ", ".join(f"`{name}`" for name in MARKETS), "required; `on_demand` in `with_offers`")
     ] = "on_demand"
     # A price of zero is a placeholder in every price list that was seen, and above 100,000 a price per year.
-    usd_per_hour: Annotated[
-        float, Column("number", "US dollars for one VM and hour, from 0.000001 to 100,000", limits=(1e-6, 1e5))
-    ]
-    date: Annotated[
-        str,
-        Column(
-            "date",
-            "the day on which the price was seen, as `2026-08-22`",
-            "the day the file was last changed; today in `with_offers`",
-        ),
-    ] = ""
-    vcpus: Annotated[float | None, Column("number", "virtual CPUs", "unknown", (0, 1e5), fact=True)] = None
-    memory_gib: Annotated[float | None, Column("number", "memory of the VM in GiB", "unknown", (0, 1e6), fact=True)] = (
+    usd_per_hour: Annotated[float, Column("number", "US dollars for one VM and hour", limits=(1e-6, 1e5))]
+    date: Annotated[str, Column("date", "the day on which the price was seen, as `2026-08-22`", _DATE_IF_OMITTED)] = ""
+    vcpus: Annotated[float | None, Column("number", "virtual CPUs", "unknown", (0, 1e5))] = None
+    memory_gib: Annotated[float | None, Column("number", "memory of the VM in GiB", "unknown", (0, 1e6))] = None
+    gpu_model: Annotated[str, Column("label", "a model of `gpu-specs.csv`, such as `T4`, or another", "unknown")] = ""
+    gpu_count: Annotated[float | None, Column("number", "GPUs; 0 for none; 0.125 for a share", "unknown", (0, 1e5))] = (
         None
     )
-    gpu_model: Annotated[
-        str,
-        Column("label", "a model of `gpu-specs.csv`, such as `T4`, or another name", "none or unknown", fact=True),
-    ] = ""
-    gpu_count: Annotated[
-        float | None,
-        Column(
-            "number", "GPUs of the VM; 0 for none; may be a fraction, such as 0.125", "unknown", (0, 1e5), fact=True
-        ),
-    ] = None
     gpu_memory_gib: Annotated[
-        float | None,
-        Column("number", "memory of one GPU, or of the share of it, in GiB", "unknown", (0, 1e4), fact=True),
+        float | None, Column("number", "memory of one GPU or of its share", "unknown", (0, 1e4))
     ] = None
     retired: Annotated[bool, Column("flag", "`yes` when the type can no longer be launched", "`no`")] = False
     source: Annotated[
-        str,
-        Column(
-            "label",
-            "source of the price: `list price`, `spot market`, `aws API`, `user`, `skypilot`, ...",
-            "`user`",
-        ),
+        str, Column("label", "source of the price: `list price`, `aws API`, `skypilot`, ...", "`user`")
     ] = "user"
     note: Annotated[str, Column("note", "a remark, up to 300 characters", "empty")] = ""
 
@@ -220,7 +184,8 @@ KEY = ("provider", "service", "instance_type", "region", "market")
 """Columns that identify a price: a catalog has at most one row for each combination."""
 REQUIRED = tuple(name for name, column in SCHEMA.items() if column.required)
 NUMBERS = tuple(name for name, column in SCHEMA.items() if column.kind == "number")
-FACTS = tuple(name for name, column in SCHEMA.items() if column.fact)
+FACTS = ("vcpus", "memory_gib", "gpu_model", "gpu_count", "gpu_memory_gib")
+"""Columns that describe the machine. A price without them inherits them from another price of the same machine."""
 OWN_PRICE = f"Catalog.with_offers, or --own-prices with a CSV file that has the columns {', '.join(REQUIRED)}"
 """How to add a price, for messages."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ import pytest
 import vmselect as vs
 from tests.support.priced import OFFER
 from vmselect.catalog.gpus import name_gpu
-from vmselect.catalog.offer import COLUMNS, describe_age, describe_nearest, find_nearest
+from vmselect.catalog.offer import COLUMNS, SCHEMA, describe_age, describe_nearest, find_nearest
 from vmselect.errors import CatalogError, VmselectError
 
 
@@ -112,3 +113,11 @@ def test_the_nearest_names(name: str, nearest: list[str] | None) -> None:
     found = find_nearest(name, known)
     assert found == nearest if nearest is not None else found[0] == "g4dn.xlarge"
     assert all(one in describe_nearest(name, known) for one in found or ["ND96"])
+
+
+def test_the_documentation_lists_the_columns() -> None:
+    pages = (Path(__file__).parents[3] / "docs").rglob("*.md")
+    header = "| column | contents | if omitted |\n|---|---|---|\n"
+    (table,) = (text.partition(header)[2] for page in pages if header in (text := page.read_text(encoding="utf-8")))
+    rows = [f"| `{name}` | {column.about} | {column.omitted} |" for name, column in SCHEMA.items()]
+    assert table.splitlines()[: len(rows)] == rows
