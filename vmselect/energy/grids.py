@@ -13,12 +13,17 @@ import os
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from vmselect import _io
 from vmselect._checks import check_choice, check_name, check_number, list_items, maybe, show
 from vmselect.errors import ArgumentError, CatalogError
 from vmselect.units import SECONDS_PER_HOUR
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+    import pandas as pd
 
 MAX_HOURS = 100_000
 """Maximum number of rows of an hourly file, more than eleven years."""
@@ -125,6 +130,21 @@ class Emissions:
             return None
         pue, origin = self._pue(place, provider)
         return EmissionFactor(grid, pue, f"{source}; PUE {pue:.3g} ({origin})")
+
+    def of_offers(self, offers: pd.DataFrame) -> npt.NDArray[np.float64]:
+        """Kilograms of CO2 per kilowatt-hour at the machine of each offer; NaN if the grid is unknown."""
+        import numpy as np
+
+        providers, regions_sold = offers["provider"].cat, offers["region"].cat
+        places = np.stack([providers.codes.to_numpy(dtype=np.intp), regions_sold.codes.to_numpy(dtype=np.intp)])
+        # A catalog has many thousand offers in some hundred places.
+        unique, place_of = np.unique(places, axis=1, return_inverse=True)
+        factors = [
+            self.factor(str(providers.categories[provider]), str(regions_sold.categories[region]))
+            for provider, region in unique.T
+        ]
+        table = np.array([factor.kg_per_kwh if factor else np.nan for factor in factors], dtype=float)
+        return np.asarray(table[place_of.reshape(-1)])
 
     def hourly_ratio(self, seconds: Any) -> Any:
         """Mean grid intensity during a training of ``seconds``, relative to the mean of all hours; 1 if they are equal.

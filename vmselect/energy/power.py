@@ -15,11 +15,18 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist, fmean
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from scipy.special import ndtri
 
 from vmselect.catalog.gpus import identify_gpu, tdp_watts
 from vmselect.intervals import Interval
 from vmselect.records import Profile
+from vmselect.units import JOULES_PER_KWH
+
+Floats = npt.NDArray[np.float64]
 
 METER_DEVIATION = 0.05
 """Standard deviation of the log of measured power. NVIDIA states 5 % for the power readings of Fermi and Kepler GPUs
@@ -65,16 +72,22 @@ class Power:
 class UnknownPower(NamedTuple):
     """Why the power of a machine is unknown, and what to do."""
 
-    reason: str
+    problem: str
+    remedy: str
+
+    @property
+    def reason(self) -> str:
+        """Problem and remedy as one phrase."""
+        return f"{self.problem}; {self.remedy}"
 
 
 NOT_MEASURED = UnknownPower(
-    "no probe of this training measured the power of a GPU; probe a machine whose NVIDIA driver reports it"
+    "no probe of this training measured the power of a GPU", "probe a machine whose NVIDIA driver reports it"
 )
 NO_RAPL = UnknownPower(
-    "the probe could not read the power of the CPU; probe on a machine that lets you read /sys/class/powercap"
+    "the probe could not read the power of the CPU", "probe on a machine that lets you read /sys/class/powercap"
 )
-NO_TDP = UnknownPower("the power of its GPU is not published; probe this machine")
+NO_TDP = UnknownPower("the power of its GPU is not published", "probe this machine")
 
 
 def measured_power(profiles: Sequence[Profile], *, name: str, other_batch: bool = False) -> Power | None:
@@ -149,3 +162,48 @@ def predict_power(fraction: float | None, gpu: str | None, *, used: float, count
     spread = FRACTION_SPREAD * math.sqrt(1 - min(fraction, BUSIEST_FRACTION))
     deviation = math.hypot(spread, GPU_SHARE_DEVIATION)
     return Power(watts / GPU_SHARE, deviation, "predicted", gpu or "")
+
+
+@dataclass(frozen=True)
+class PowerTable:
+    """Power of several machines, all of their nodes together, as arrays; NaN if it is unknown.
+
+    ``deviation`` is the standard deviation of its log. Machines with the same ``group`` share that error.
+    """
+
+    watts: Floats
+    deviation: Floats
+    group: npt.NDArray[np.intp]
+    powers: tuple[Power | UnknownPower, ...]
+
+    @classmethod
+    def of(cls, powers: Sequence[Power | UnknownPower], nodes: Sequence[int]) -> PowerTable:
+        """Make the table of machines with these ``powers`` of one node and these numbers of ``nodes``."""
+        rows = [power if isinstance(power, Power) else Power(math.nan, 0.0, "predicted", "") for power in powers]
+        numbers = {group: number for number, group in enumerate(dict.fromkeys(power.group for power in rows))}
+        return cls(
+            watts=np.array([power.watts for power in rows], dtype=float) * np.array(nodes, dtype=float),
+            deviation=np.array([power.deviation for power in rows], dtype=float),
+            group=np.array([numbers[power.group] for power in rows], dtype=np.intp),
+            powers=tuple(powers),
+        )
+
+    def energy_kwh(self, time: Interval[Floats], machine: npt.NDArray[np.intp], confidence: float) -> Interval[Floats]:
+        """Energy in kWh: ``time`` in seconds multiplied by power. ``machine`` is the row of the table for each time.
+
+        The errors of time and power are independent, so their relative half-widths add as squares in log scale.
+        """
+        value = time.value * (self.watts[machine][:, None] / JOULES_PER_KWH)
+        if time.low is time.value and time.high is time.value:
+            return Interval.exact(value)
+        spread = float(ndtri(0.5 + confidence / 2)) * self.deviation[machine][:, None]
+        low, high = (np.exp(np.hypot(side, spread)) for side in time.log_widths())
+        return Interval(value, value / low, value * high)
+
+    def to_dict(self, position: int) -> dict[str, Any]:
+        """Power of the machine at ``position`` as plain values for JSON, or why it is unknown."""
+        power = self.powers[position]
+        if isinstance(power, UnknownPower):
+            return {"watts": None, "unknown": power.reason}
+        watts, deviation = float(self.watts[position]), float(self.deviation[position])
+        return {"watts": watts, "deviation": deviation, "group": int(self.group[position]), "basis": power.basis}

@@ -12,20 +12,25 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, replace
+from functools import cached_property
+from statistics import NormalDist
+from typing import Literal, NamedTuple
 
 import numpy as np
 from scipy.special import stdtrit
 
+from vmselect._checks import check_choice, check_count, several
 from vmselect.intervals import Interval
-from vmselect.prediction.hardware import MachineTypes, count_gpus
-from vmselect.prediction.machines import host_bound
+from vmselect.prediction.hardware import Machine, MachineTypes, Refusal, count_gpus
+from vmselect.prediction.machines import Prediction, host_bound
 from vmselect.prediction.posterior import Floats
 from vmselect.records import Profile
 from vmselect.records.identity import count_nodes, model_key, work_key
 from vmselect.records.step_times import step_seconds
 
+ConstantBatch = Literal["per_gpu", "global"]
+TOO_MANY_GPUS, TOO_MANY_NODES, NO_TWO_NODES = "too_many_gpus", "too_many_nodes", "no_two_node_probe"
 MAX_GPUS = 8
 """Largest number of GPUs of one machine in the measurements from which the constants were chosen."""
 MAX_NODES = 4
@@ -35,6 +40,31 @@ MAX_ROWS = 200
 SHARED_SCALING = 0.6
 """Share of the variance of the log time on several GPUs that is common to all numbers of GPUs of one model: the mean
 correlation of the errors on four and eight GPUs in four public data sets (0.34 to 0.91)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scale:
+    """Several GPUs or machines to rank, predicted from probes of one and two.
+
+    Args:
+        gpus: one number of GPUs per machine or several; machines with as many GPUs of a probed model are added.
+        nodes: one number of machines that train together or several; needs a probe on two machines.
+        constant_batch: ``"per_gpu"`` lets the batch size grow with the number of GPUs. With ``"global"`` it stays the
+            same, and smaller batch sizes per GPU must have been probed.
+
+    >>> Scale(gpus=[1, 2, 4]).nodes
+    (1,)
+    """
+
+    gpus: int | Sequence[int] = (1,)
+    nodes: int | Sequence[int] = (1,)
+    constant_batch: ConstantBatch = "per_gpu"
+
+    def __post_init__(self) -> None:
+        check_choice("constant_batch", self.constant_batch, choices=("per_gpu", "global"))
+        for name in ("gpus", "nodes"):
+            counts = several(check_count, name, getattr(self, name))
+            object.__setattr__(self, name, tuple(sorted(set(counts))))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -229,3 +259,59 @@ class GpuRecords:
         measured = same[nearest] if nearest is not None else {}
         more = {count: seconds + max(0.0, time - measured[1]) for count, time in measured.items() if count > 1}
         return Work(gpu, model, {1: seconds, **more})
+
+
+def size_per_gpu(profile: Profile, types: MachineTypes) -> float:
+    """Examples per step and GPU of a profile; 0 if its batch size is not known."""
+    used = count_gpus(profile, types)
+    nodes = max(1, int(profile.factors.get("nodes", 1)))
+    return (profile.batch_size or 0) / ((used[1] if used else 1) * nodes)
+
+
+@dataclass(frozen=True)
+class Scaler:
+    """Turns the prediction for one GPU of a machine into one for all its GPUs.
+
+    Only machines whose number of GPUs is in ``gpus`` are predicted.
+    """
+
+    gpus: tuple[int, ...]
+    records: GpuRecords
+    confidence: float
+    grows: bool = True
+    """Whether the batch size grows with the number of GPUs."""
+
+    @cached_property
+    def _scaling(self) -> Scaling:
+        return Scaling(self.records.works)
+
+    def refuse(self, machine: Machine) -> Refusal | None:
+        """Refusal if ``machine`` has more GPUs than can be predicted; else None."""
+        if machine.gpu_count <= MAX_GPUS:
+            return None
+        problem = (
+            f"{machine.instance_type} has {machine.gpu_count:g} GPUs, and more than {MAX_GPUS} cannot be predicted"
+        )
+        return Refusal(TOO_MANY_GPUS, f"{problem}; probe {machine.instance_type} itself")
+
+    def scale(
+        self, prediction: Prediction, profile: Profile, size: float, seconds: float
+    ) -> tuple[Prediction, Interval[float]]:
+        """``prediction`` with the uncertainty of scaling added, and step time on all GPUs relative to one GPU.
+
+        ``seconds`` is the step time on one GPU at the batch size ``size``.
+        """
+        work = self.records.find(profile, prediction.machine.gpu_model, size, seconds)
+        gpus = int(prediction.machine.gpu_count)
+        ratio = self._scaling.predict(work, gpus, confidence=self.confidence)
+        # The interval is that of Student's t; for draws, it is the one of a normal distribution of the same width.
+        sd = math.log(ratio.high / ratio.low) / 2 / NormalDist().inv_cdf(0.5 + self.confidence / 2)
+        return replace(prediction, gpus=gpus, scaling_sd=sd), ratio
+
+
+def refuse_nodes(name: str, nodes: int) -> Refusal:
+    """Refusal to predict ``nodes`` nodes of the instance type ``name``, with the reason."""
+    if nodes > MAX_NODES:
+        problem = f"more than {MAX_NODES} nodes cannot be predicted"
+        return Refusal(TOO_MANY_NODES, f"{problem}; probe {nodes} x {name} itself")
+    return Refusal(NO_TWO_NODES, f"{name} was not probed on two nodes; probe 2 x {name} at the same batch size per GPU")

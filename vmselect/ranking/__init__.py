@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from vmselect._optional import load_on_use
 
 if TYPE_CHECKING:
+    from vmselect.prediction.scaling import Scale as Scale
     from vmselect.ranking.estimates import MachineEstimate as MachineEstimate
     from vmselect.ranking.measures import MEASURES as MEASURES
     from vmselect.ranking.rank_machines import rank as rank
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     from vmselect.ranking.result import Ranking as Ranking
     from vmselect.ranking.rows import Excluded as Excluded
     from vmselect.ranking.rows import Row as Row
-    from vmselect.ranking.scaled import Scale as Scale
     from vmselect.ranking.selection_cost import MethodologyCost as MethodologyCost
     from vmselect.ranking.selection_cost import SelectionCost as SelectionCost
     from vmselect.ranking.spot import Interruptions as Interruptions
@@ -29,7 +29,7 @@ _HOMES = {
     "vmselect.ranking.rank_machines": ("rank",),
     "vmselect.ranking.result": ("Crossover", "Ranking",),
     "vmselect.ranking.rows": ("Excluded", "Row",),
-    "vmselect.ranking.scaled": ("Scale",),
+    "vmselect.prediction.scaling": ("Scale",),
     "vmselect.ranking.selection_cost": ("MethodologyCost", "SelectionCost",),
     "vmselect.ranking.spot": ("Interruptions",),
     "vmselect.ranking.transfer_cost": ("Transfer",),

@@ -21,10 +21,19 @@ import pandas as pd
 from vmselect.catalog import Catalog, describe_unpriced, find_nearest, last_sold, name_in_service, provider_terms
 from vmselect.catalog.offer import OWN_PRICE
 from vmselect.energy.grids import Emissions
+from vmselect.energy.power import (
+    NO_RAPL,
+    Power,
+    PowerTable,
+    UnknownPower,
+    measured_power,
+    predict_fraction,
+    predict_power,
+    tdp_fraction,
+)
 from vmselect.estimation.runtime import ClosedForm
 from vmselect.findings import Finding
 from vmselect.intervals import Interval
-from vmselect.ranking.energy import PowerTable, estimate_power, kg_per_kwh
 from vmselect.ranking.estimates import MachineEstimate
 from vmselect.ranking.options import Settings
 from vmselect.ranking.rows import Bools, Excluded, Floats, Ints
@@ -102,12 +111,12 @@ class Candidates:
     @property
     def power(self) -> PowerTable:
         """Power of each machine estimate."""
-        table: PowerTable = self.once("power", lambda: estimate_power(self.machine_estimates, self.offers))
+        table: PowerTable = self.once("power", lambda: _estimate_power(self.machine_estimates, self.offers))
         return table
 
     def kg_per_kwh(self, emissions: Emissions) -> Floats:
         """Kilograms of CO2 per kilowatt-hour at the machine of each candidate; NaN if unknown."""
-        return np.asarray(self.once(emissions, lambda: kg_per_kwh(self.offers, emissions))[self.offer])
+        return np.asarray(self.once(emissions, lambda: emissions.of_offers(self.offers))[self.offer])
 
     @cached_property
     def gpus(self) -> Ints:
@@ -178,6 +187,39 @@ def _plain(value: Any) -> Any:
     """Convert a cell of a DataFrame to a plain Python value; a missing value becomes None."""
     value = value.item() if isinstance(value, np.generic) else value
     return None if pd.isna(value) else value
+
+
+def _estimate_power(estimates: Sequence[MachineEstimate], offers: pd.DataFrame) -> PowerTable:
+    """Power of all machine estimates, measured or predicted from those that were measured.
+
+    ``offers`` is sorted by instance type and states the GPUs of machines whose records do not.
+    """
+    first = np.flatnonzero(np.diff(offers["instance_type"].cat.codes.to_numpy(), prepend=-1))
+    rows = offers.iloc[first][["instance_type", "gpu_model", "gpu_count"]].itertuples(index=False)
+    sold = {str(name): (str(model), float(count)) for name, model, count in rows if count > 0}
+    gpus = [sold.get(estimate.instance_type, (None, 0.0)) for estimate in estimates]
+    fractions = [
+        fraction
+        for estimate, (gpu, _) in zip(estimates, gpus, strict=True)
+        for record in estimate.records
+        if (fraction := tdp_fraction(record, gpu=gpu)) is not None
+    ]
+    fraction = predict_fraction(fractions)
+    powers = [_power_of(estimate, fraction, *gpu) for estimate, gpu in zip(estimates, gpus, strict=True)]
+    return PowerTable.of(powers, [estimate.nodes for estimate in estimates])
+
+
+def _power_of(estimate: MachineEstimate, fraction: float | None, gpu: str | None, count: float) -> Power | UnknownPower:
+    measured = measured_power(estimate.records, name=estimate.title, other_batch=estimate.basis != "measured")
+    if measured is not None:
+        return measured
+    used = min(estimate.gpus_used or count, count)
+    if estimate.prediction is not None:
+        gpu, count = estimate.prediction.machine.gpu_model, estimate.prediction.machine.gpu_count
+        used = float(estimate.prediction.gpus)
+    if not gpu or not count:
+        return NO_RAPL
+    return predict_power(fraction, gpu, used=used, count=count)
 
 
 class _Shelf:

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from vmselect._checks import is_number, show
+from vmselect.energy.grids import DEFAULT
 from vmselect.errors import ArgumentError
 from vmselect.intervals import Interval
-from vmselect.ranking.energy import co2_of, energy_of
 from vmselect.ranking.rows import Floats
 from vmselect.units import (
     SECONDS_PER_HOUR,
@@ -109,6 +109,22 @@ def billed_seconds(seconds: Floats, *, increment: Floats, minimum: Floats) -> Fl
     return np.where(increment > 0, np.ceil(charged / step) * step, charged)
 
 
+def _energy_of(candidates: Candidates, settings: Settings, time: Interval[Floats]) -> Interval[Floats]:
+    """Energy of the machines in kWh."""
+    return candidates.power.energy_kwh(time, candidates.machine_estimate, settings.confidence)
+
+
+def _co2_of(candidates: Candidates, settings: Settings, time: Interval[Floats]) -> Interval[Floats]:
+    """CO2 of the energy in kg, with the emission factor of the place of each candidate, taken as exact."""
+    emissions = settings.emissions or DEFAULT
+    factor = candidates.kg_per_kwh(emissions)[:, None]
+    energy = _energy_of(candidates, settings, time)
+    if not emissions.hours:
+        return energy.map(lambda part: part * factor)
+    # Energy at the ends of the time interval is used at other hours than energy at its middle.
+    return Interval(*(part * factor * emissions.hourly_ratio(end) for part, end in zip(energy, time, strict=True)))
+
+
 MEASURES: dict[str, Measure] = {
     measure.name: measure
     for measure in (
@@ -137,7 +153,7 @@ MEASURES: dict[str, Measure] = {
         Measure(
             name="energy",
             fields=("energy_kwh", "energy_low", "energy_high"),
-            of=energy_of,
+            of=_energy_of,
             format=format_kwh,
             aim="lowest energy",
             optional=True,
@@ -147,7 +163,7 @@ MEASURES: dict[str, Measure] = {
         Measure(
             name="co2",
             fields=("co2_kg", "co2_low", "co2_high"),
-            of=co2_of,
+            of=_co2_of,
             format=format_kg,
             aim="lowest CO2",
             limit=Limit(

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
+import pandas as pd
 
 from vmselect import __version__
 from vmselect._models import FindingOutput, Number, Numbers, Output, Spread, derive_model, describe_findings, make_model
@@ -18,7 +19,6 @@ from vmselect.ranking.limits import Shortfall
 from vmselect.ranking.next_probe import NextProbe
 from vmselect.ranking.options import Settings
 from vmselect.ranking.rows import Excluded, Row
-from vmselect.ranking.scaled import plain_rows
 from vmselect.records.base import Factor
 from vmselect.records.forecast import Basis
 
@@ -230,7 +230,7 @@ def ranking_output(ranking: Ranking, *, top: int | None = None) -> RankingOutput
     values["excluded"] = [vars(candidate) for candidate in ranking.excluded[:top]]
     values["expected_regret"] = ranking.expected_regret
     values["next_probe"] = vars(ranking.next_probe) if ranking.next_probe else None
-    values["scaling"] = GpuCounts(verdict=ranking.scaling_verdict, rows=plain_rows(ranking.scaling))
+    values["scaling"] = GpuCounts(verdict=ranking.scaling_verdict, rows=_plain_rows(ranking.scaling))
     values["rows"] = [
         writer.row(row, place_of[int(position)]) for row, position in zip(ranking.rows[:top], positions, strict=True)
     ]
@@ -314,3 +314,9 @@ class _Writer:
         values = vars(row) | {"factors": dict(row.factors), "measures": measures}
         values |= {"limit_chances": dict(row.limit_chances), "findings": self._number(row.findings)}
         return RowOutput(**values, candidate=candidate)
+
+
+def _plain_rows(table: pd.DataFrame) -> list[dict[str, Any]]:
+    """The rows of a table as plain values for JSON; an unknown number is None."""
+    rows = table.astype(object).where(table.notna(), None).to_dict("records")
+    return [{str(name): value for name, value in row.items()} for row in rows]

@@ -27,23 +27,23 @@ from vmselect.prediction.machines import (
     read_profiles,
 )
 from vmselect.prediction.posterior import Point
-from vmselect.prediction.scaling import MAX_GPUS, MAX_NODES, GpuRecords
+from vmselect.prediction.scaling import (
+    MAX_GPUS,
+    MAX_NODES,
+    TOO_MANY_GPUS,
+    GpuRecords,
+    Scale,
+    Scaler,
+    more_nodes,
+    refuse_nodes,
+)
 from vmselect.ranking.estimates import STEP_TERMS, MachineEstimate, Measured, Studied
 from vmselect.ranking.options import Settings, is_all
 from vmselect.ranking.rows import Excluded
-from vmselect.ranking.scaled import (
-    TOO_MANY_GPUS,
-    Scale,
-    Scaler,
-    epochs_findings,
-    probed_gpus,
-    refuse_nodes,
-    scale_nodes,
-)
 from vmselect.records import Profile
 from vmselect.records.base import NAME_THE_MACHINE
 from vmselect.records.step_times import typical_step_seconds
-from vmselect.units import format_seconds
+from vmselect.units import format_chance, format_seconds
 
 Machines: TypeAlias = Literal["catalog", "all"] | str | Iterable[str] | None
 FIXED_SPREAD = 0.5
@@ -244,7 +244,7 @@ def add_scaled(
     If ``chosen`` is None, machines with the probed GPU models from the probed providers are added.
     """
     types = MachineTypes(catalog)
-    gpus, providers = probed_gpus(measured.machine_estimates, types)
+    gpus, providers = _probed_gpus(measured.machine_estimates, types)
     added: list[MachineEstimate] = []
     excluded: list[Excluded] = []
     if chosen or gpus:
@@ -317,7 +317,7 @@ def _several_nodes(
             excluded.append(Excluded(f"{nodes} x {name}", why.code, why.reason))
     found: list[MachineEstimate] = []
     for two in pairs if 2 < nodes <= MAX_NODES else ():
-        one, ratio = scale_nodes(two, nodes, settings.confidence)
+        one, ratio = _scale_nodes(two, nodes, settings.confidence)
         if (one.instance_type, nodes, one.batch_size) in probed:
             continue
         runtime = scale_steps(two.runtime, *ratio, title=one.title, confidence=settings.confidence)
@@ -389,7 +389,8 @@ def _findings(
         )
     ]
     if scaler and machine.gpu_count > 1:
-        found += scaler.findings(one, machine, ratio, base)
+        found.append(_efficiency_finding(one, machine, ratio))
+        found += epochs_findings(one, base) if scaler.grows else ()
     elif machine.gpu_count > 1:
         many = f"{machine.gpu_count:g} x {machine.gpu_model}"
         message = f"{one.title} has {many}, but its time is predicted for one GPU."
@@ -411,3 +412,43 @@ def _findings(
         remedy = f"Use a larger batch size, or probe {machine.instance_type}."
         found.append(Finding("short-steps-predicted", message, remedy))
     return tuple(found)
+
+
+def _efficiency_finding(estimate: MachineEstimate, machine: Machine, ratio: Interval[float]) -> Finding:
+    """Finding with the assumed efficiency; ``ratio`` is the step time on all GPUs relative to one GPU."""
+    low, high = (format_chance(min(1.0, 1 / side)) for side in (ratio.high, ratio.low))
+    return Finding(
+        "gpus-predicted",
+        f"{estimate.title} is predicted to train on {machine.gpu_count:g} GPUs with an efficiency of "
+        f"{format_chance(min(1.0, 1 / ratio.value))} ({low} to {high}).",
+        f"Probe {estimate.instance_type}, or a machine with two such GPUs, to narrow this interval.",
+        "info",
+    )
+
+
+def epochs_findings(estimate: MachineEstimate, base: MachineEstimate) -> list[Finding]:
+    """Warning that the number of epochs of another batch size is used; empty if a convergence study gives it."""
+    if estimate.epochs is not None:
+        return []
+    message = (
+        f"{estimate.title}: the number of epochs is that of batch size {base.batch_size}, although larger batches "
+        "often need more."
+    )
+    remedy = "Pass a convergence study as epochs=, or constant_batch='global' (--constant-batch global)."
+    return [Finding("epochs-held-constant", message, remedy)]
+
+
+def _scale_nodes(two: MachineEstimate, nodes: int, confidence: float) -> tuple[MachineEstimate, Interval[float]]:
+    """The machine estimate ``two`` (of two nodes) as one of ``nodes`` nodes; and the ratio of the total step times."""
+    size = two.batch_size * nodes // 2 if two.batch_size else None
+    factors = {**two.factors, "nodes": nodes, **({"batch_size": size} if size else {})}
+    # A step takes as long as on two nodes, and an epoch has fewer steps.
+    ratio = more_nodes(1.0, confidence=confidence).map(lambda part: part * 2 / nodes)
+    return replace(two, factors=factors, basis="predicted"), ratio
+
+
+def _probed_gpus(estimates: Sequence[MachineEstimate], types: MachineTypes) -> tuple[set[str], set[str]]:
+    """Models of the GPUs of the probed machines in the catalog, and their providers."""
+    sold = [types.find(estimate.instance_type, estimate.provider) for estimate in estimates]
+    machines = [machine for machine in sold if machine is not None and machine.gpu_model]
+    return {machine.gpu_model for machine in machines}, {machine.provider for machine in machines}

@@ -22,6 +22,7 @@ from vmselect.estimation.grouping import check_comparable, list_values
 from vmselect.estimation.programs import epochs_of
 from vmselect.findings import Finding
 from vmselect.prediction.hardware import MachineTypes
+from vmselect.prediction.scaling import Scale, size_per_gpu
 from vmselect.ranking.accuracy import Inputs
 from vmselect.ranking.candidates import add_services, join_offers
 from vmselect.ranking.estimates import MachineEstimate, Measured, Studied, check_gpu_memory
@@ -29,7 +30,6 @@ from vmselect.ranking.options import Objective, Settings, find_home, read_catalo
 from vmselect.ranking.predicted import MachineFilter, Machines, add_predicted, add_scaled
 from vmselect.ranking.result import Ranking
 from vmselect.ranking.rows import Excluded
-from vmselect.ranking.scaled import Scale, size_per_gpu
 from vmselect.ranking.spot import Interruptions
 from vmselect.ranking.transfer_cost import Transfer
 from vmselect.records import Profile, Record

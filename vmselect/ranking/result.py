@@ -26,13 +26,11 @@ from vmselect.ranking import limits, selection_cost, text
 from vmselect.ranking.accuracy import Inputs, compare_with_real, make_forecasts
 from vmselect.ranking.candidates import OFFER_FIELDS, Candidates, candidate_findings, exclude_unsold
 from vmselect.ranking.decision import FEASIBLE, FIRST_LIMIT, OTHER_MARKET, UNKNOWN, Assessment, assess, measure
-from vmselect.ranking.energy import energy_findings, explain_unknown
 from vmselect.ranking.estimates import Studied, recalibrate
 from vmselect.ranking.measures import LIMITED, MEASURES, read_measure
 from vmselect.ranking.next_probe import NextProbe, find_next_probe
 from vmselect.ranking.options import Settings
 from vmselect.ranking.rows import Excluded, Floats, Ints, Lazy, Row
-from vmselect.ranking.scaled import describe_scaling, scaling_table
 from vmselect.records import Profile, Record
 from vmselect.records.forecast import save_forecasts
 from vmselect.scoring.recalibration import Recalibration
@@ -190,12 +188,12 @@ class Ranking:
 
         ``speed_up`` and ``efficiency`` are relative to the fastest row with one GPU of that model.
         """
-        return scaling_table(self)
+        return text.scaling_table(self)
 
     @property
     def scaling_verdict(self) -> str:
         """Text with the fastest and the cheapest number of GPUs of each GPU model; empty if there is no choice."""
-        return printable(describe_scaling(self.scaling))
+        return printable(text.describe_scaling(self.scaling))
 
     @property
     def pareto(self) -> tuple[Row, ...]:
@@ -291,7 +289,7 @@ class Ranking:
         known = not np.isnan(self.candidates.power.watts[self.candidates.machine_estimate[candidate]])
         return (
             "co2_unknown" if known else "energy_unknown",
-            explain_unknown(self.candidates, self.settings, candidate),
+            text.explain_unknown(self.candidates, self.settings, candidate),
         )
 
     @cached_property
@@ -348,7 +346,7 @@ class Ranking:
         dates = self.candidates.offers["date"].astype(str).to_numpy()
         age = None if self.inputs.example else describe_age(set(dates[self.candidates.offer[self._in_market]]))
         winner = self.best.findings if self else ()
-        energy = energy_findings(self) if self and self.settings.asks_for("co2") else ()
+        energy = text.energy_findings(self) if self and self.settings.asks_for("co2") else ()
         return tuple(dict.fromkeys([*self._findings, *([age] if age else []), *winner, *energy]))
 
     @property

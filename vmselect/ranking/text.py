@@ -1,19 +1,35 @@
-"""Verdict and table of a ranking as text. ``verdict_text.js`` of the report page writes the same verdict (tested)."""
+"""Verdict and table of a ranking as text, its table of numbers of GPUs, and findings about energy and CO2.
+
+``verdict_text.js`` of the report page writes the same verdict (tested).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import pandas as pd
+
+from vmselect.energy.grids import DEFAULT, regions
+from vmselect.energy.power import UnknownPower
 from vmselect.findings import Finding, group_by_code, warnings_first
 from vmselect.ranking.measures import MEASURES, describe_objective
-from vmselect.units import count_of, format_chance, format_seconds, format_usd
+from vmselect.units import count_of, format_chance, format_kg, format_seconds, format_usd
 
 if TYPE_CHECKING:
+    from vmselect.ranking.candidates import Candidates
+    from vmselect.ranking.options import Settings
     from vmselect.ranking.result import Ranking
     from vmselect.ranking.rows import Row
 
 SHOWN = 3
+"""Maximum number of rivals, or of GPU models, that a text describes."""
+SCALING_COLUMNS = (
+    "rank", "gpu_model", "gpus", "nodes", "instance_type", "provider", "region", "market", "batch_size", "basis",
+    "seconds", "seconds_low", "seconds_high", "cost_usd", "cost_low", "cost_high", "speed_up", "efficiency",
+)  # fmt: skip
 REASONS = {
     "below_required_metric": "misses the required metric",
     "co2_unknown": "emits an unknown amount of CO2",
@@ -55,6 +71,8 @@ PLURALS = {"emits": "emit", "has": "have", "is": "are", "misses": "miss", "needs
 NEARLY_AS_GOOD, MUCH_LESS = 1.1, 0.8
 """Limits for an alternative: its score is at most 10 % worse than that of the choice, and a measure that is not in the
 objective is at least 20 % lower. Chosen by judgement."""
+MUCH_CLEANER = 0.8
+"""A region is suggested if it causes at most this share of the CO2. Chosen by judgement."""
 
 
 def _never_probed(ranking: Ranking) -> str:
@@ -217,3 +235,153 @@ def describe_reason(code: str, count: int) -> str:
     """
     verb, _, rest = REASONS.get(code, f"is excluded ({code.replace('_', ' ')})").partition(" ")
     return f"{count_of(count, 'candidate')} {verb if count == 1 else PLURALS.get(verb, verb)} {rest}"
+
+
+def explain_unknown(candidates: Candidates, settings: Settings, candidate: int) -> str:
+    """Why energy or CO2 of a candidate is unknown; ``model.js`` of the page writes the same text."""
+    power = candidates.power.powers[int(candidates.machine_estimate[candidate])]
+    if isinstance(power, UnknownPower):
+        return f"its energy is unknown: {power.reason}"
+    return "; ".join(_unknown_co2(settings, candidates.identity(candidate)))
+
+
+def _unknown_co2(settings: Settings, offer: Mapping[str, Any]) -> tuple[str, str]:
+    """Problem and remedy of an offer in a place without an emission factor."""
+    market = (settings.emissions or DEFAULT).basis == "market"
+    quantity = "share of carbon-free energy" if market else "grid intensity"
+    remedy = "pass emissions= with grid_g_per_kwh or country (--grid-g-per-kwh, --country)"
+    return f"its CO2 is unknown: no {quantity} of {offer['provider']} {offer['region']} is known", remedy
+
+
+def energy_findings(ranking: Ranking) -> list[Finding]:
+    """Findings about the energy and CO2 of the best candidate: what the numbers contain, and a cleaner region."""
+    candidates, settings, column = ranking.candidates, ranking.settings, ranking.deciding_column
+    best = int(ranking.assessment.order[column][0])
+    power = candidates.power.powers[int(candidates.machine_estimate[best])]
+    if isinstance(power, UnknownPower):
+        message = f"The energy of {candidates.title(best)} is unknown: {power.problem}."
+        return [Finding("energy-unknown", message, _sentence(power.remedy), "info")]
+    findings = []
+    if power.basis == "predicted":
+        message = f"The energy of {candidates.title(best)} is predicted from the fraction of TDP on other GPUs."
+        remedy = "Probe this machine: its power is then measured, if its driver reports it."
+        findings.append(Finding("energy-predicted", message, remedy, "info"))
+    offer, emissions = candidates.identity(best), settings.emissions or DEFAULT
+    factor = emissions.factor(offer["provider"], offer["region"])
+    if factor is None:
+        problem, remedy = _unknown_co2(settings, offer)
+        return [*findings, Finding("co2-unknown", _sentence(problem), _sentence(remedy), "info")]
+    basis = "market-based" if emissions.basis == "market" else "location-based"
+    message = (
+        f"CO2 is that of the electricity of the training ({basis}, {factor.grid_g_per_kwh:.3g} g per kWh, "
+        f"{factor.source}). Making the hardware (embodied carbon) is excluded."
+    )
+    remedy = "Pass emissions= to use your own grid intensity or PUE."
+    findings.append(Finding("co2-scope", message, remedy, "info"))
+    cleaner = _cleaner_region(ranking, best, offer, factor.kg_per_kwh)
+    return [*findings, cleaner] if cleaner else findings
+
+
+def _sentence(phrase: str) -> str:
+    return f"{phrase[0].upper()}{phrase[1:]}."
+
+
+def _cleaner_region(ranking: Ranking, best: int, offer: Mapping[str, Any], now: float) -> Finding | None:
+    """The region of the same provider in which the same machine causes least CO2, if it is much less."""
+    emissions = ranking.settings.emissions or DEFAULT
+    # With an intensity for all machines, no region is cleaner than another.
+    if emissions.grid_g_per_kwh is not None or emissions.hourly is not None or now <= 0:
+        return None
+    factors = {
+        place.region: factor.kg_per_kwh
+        for place in regions().values()
+        if place.provider == offer["provider"] and (factor := emissions.factor(place.provider, place.region))
+    }
+    offers = ranking.candidates.offers
+    same = offers[
+        (offers["instance_type"] == offer["instance_type"]) & (offers["provider"] == offer["provider"])
+        & (offers["market"] == offer["market"]) & ~offers["retired"].astype(bool)
+    ]  # fmt: skip
+    prices = dict(zip(same["region"].astype(str), same["usd_per_hour"].astype(float), strict=True))
+    sold = [region for region in factors if region in prices]
+    # Without a price in another region, the cleanest region of the provider is named.
+    cleanest = min(sold or factors, key=lambda region: (factors[region], region), default=None)
+    if cleanest is not None and factors[cleanest] > MUCH_CLEANER * now:
+        cleanest = min(factors, key=lambda region: (factors[region], region))
+    if cleanest is None or factors[cleanest] > MUCH_CLEANER * now:
+        return None
+    co2 = ranking.measures_of(best, ranking.deciding_column)["co2"]
+    assert co2 is not None
+    there = f"{format_kg(co2.value * factors[cleanest] / now)} instead of {format_kg(co2.value)} of CO2"
+    if cleanest in prices:
+        here = format_usd(prices.get(offer["region"], math.nan))
+        cost = f"at {format_usd(prices[cleanest])} per hour instead of {here}"
+        remedy = f"Pass region={cleanest!r} (--region {cleanest}) to rank there."
+    else:
+        cost = "at a price that the catalog does not have"
+        remedy = f"Run `vmselect prices refresh --source skypilot --region {cleanest}`, then rank in {cleanest}."
+    message = f"{offer['instance_type']} in {cleanest} would cause {there}, {cost}."
+    return Finding("cleaner-region", message, remedy, "info")
+
+
+def scaling_table(ranking: Ranking) -> pd.DataFrame:
+    """The cheapest and the fastest row of each GPU model and total number of GPUs, at the ranking's deciding epochs.
+
+    ``speed_up`` and ``efficiency`` are relative to the fastest row with one GPU of the same model.
+    """
+    column, candidates = ranking.deciding_column, ranking.candidates
+    order = ranking.assessment.order[column]
+    order = order[candidates.gpus[order] > 0]
+    models = candidates.offers["gpu_model"].astype("category").cat
+    model, gpus = models.codes.to_numpy()[candidates.offer[order]].astype(np.int64), candidates.gpus[order]
+    group = model * (int(gpus.max(initial=0)) + 1) + gpus
+    chosen: set[int] = set()
+    for name in ("cost", "time"):  # the cheapest and the fastest of each group
+        value = ranking.assessment.measures[name].value[order, column]
+        sorted_by = np.lexsort((np.arange(len(order)), value, group))  # equal values: the better rank first
+        chosen.update(order[sorted_by[np.unique(group[sorted_by], return_index=True)[1]]].tolist())
+    rows = [(ranking.row(which, column), candidates.of(which), int(candidates.gpus[which])) for which in chosen]
+    alone: dict[str | None, float] = {}
+    for row, _, total in rows:
+        if total == 1:
+            alone[row.gpu_model] = min(row.seconds, alone.get(row.gpu_model, math.inf))
+    table = []
+    for row, estimate, total in sorted(rows, key=lambda entry: (str(entry[0].gpu_model), entry[2], entry[0].rank)):
+        speed_up = alone.get(row.gpu_model, math.nan) / row.seconds
+        own = {"gpus": total, "nodes": estimate.nodes, "speed_up": speed_up, "efficiency": speed_up / total}
+        table.append({name: own[name] if name in own else getattr(row, name) for name in SCALING_COLUMNS})
+    return pd.DataFrame(table, columns=list(SCALING_COLUMNS))
+
+
+def describe_scaling(table: pd.DataFrame) -> str:
+    """Text with the fastest and the cheapest number of GPUs of each GPU model.
+
+    Of more than :data:`SHOWN` models, those with the best rank are described. ``scaling.js`` of the report page writes
+    the same text.
+    """
+    by_gpu: dict[str, list[dict[Any, Any]]] = {}
+    for row in table.sort_values("rank", kind="stable").to_dict("records"):
+        by_gpu.setdefault(row["gpu_model"], []).append(row)
+    compared = {gpu: rows for gpu, rows in by_gpu.items() if len({row["gpus"] for row in rows}) > 1}
+    texts = [_describe_gpu(gpu, rows) for gpu, rows in list(compared.items())[:SHOWN]]
+    if more := len(compared) - len(texts):
+        texts.append(f"{more} more GPU model{'s were' if more > 1 else ' was'} ranked with several numbers of GPUs.")
+    return " ".join(texts)
+
+
+def _describe_gpu(gpu: str, rows: Sequence[Mapping[Any, Any]]) -> str:
+    fastest, cheapest = (min(rows, key=lambda row: (row[name], row["gpus"])) for name in ("seconds", "cost_usd"))
+    same = fastest["gpus"] == cheapest["gpus"]
+    speed = ""
+    if fastest["gpus"] > 1 and not math.isnan(fastest["speed_up"]):
+        efficiency = format_chance(min(1.0, fastest["efficiency"]))
+        speed = f" ({fastest['speed_up']:.2g} times as fast as on 1 GPU, efficiency {efficiency})"
+    most = max(row["gpus"] for row in rows)
+    limit = ", the largest number ranked" if fastest["gpus"] == most else "; more GPUs make it slower"
+    least = "" if same else f" It costs least on {_count_gpus(cheapest['gpus'])}."
+    both = " and costs least" if same else ""
+    return f"{gpu}: the training is fastest{both} on {_count_gpus(fastest['gpus'])}{speed}{limit}.{least}"
+
+
+def _count_gpus(gpus: int) -> str:
+    return f"{gpus} GPU" if gpus == 1 else f"{gpus} GPUs"

@@ -89,7 +89,7 @@ def test_a_machine_without_power_is_predicted_from_another() -> None:
     assert measured is not None
     assert predicted is not None
     assert predicted.high / predicted.low > measured.high / measured.low
-    power = ranking.candidates.power.found
+    power = ranking.candidates.power.powers
     assert [one.basis for one in power] == ["measured", "predicted"]  # type: ignore[union-attr]
 
 
@@ -98,7 +98,7 @@ def test_unprobed_machines_combine_both_uncertainties() -> None:
     row = next(row for row in ranking if row.basis == "predicted")
     energy = row.measures["energy"]
     assert energy is not None
-    time, power = np.log(row.seconds_high / row.seconds), np.log(ranking.candidates.power.found[1].interval(0.9).high)  # type: ignore[union-attr]
+    time, power = np.log(row.seconds_high / row.seconds), np.log(ranking.candidates.power.powers[1].interval(0.9).high)  # type: ignore[union-attr]
     spread = power - np.log(ranking.candidates.power.watts[1])
     assert np.log(energy.high / energy.value) == pytest.approx(np.hypot(time, spread))
 
