@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Annotated
 
 import typer
+from typer.core import TyperGroup
 
 from vmselect import __version__
 from vmselect.cli import history, prices, score, serve, sweep
@@ -24,13 +25,30 @@ from vmselect.cli.schema import schema
 from vmselect.errors import VmselectError
 from vmselect.probe.script import Interrupted
 
+ORDER = (
+    "probe", "rank", "estimate", "check", "compare", "score", "prices", "sweep", "history", "serve", "export", "mcp",
+    "schema", "demo",
+)  # fmt: skip
+"""The commands in the order of the help text: in the order in which they are used."""
+
+
+class _Commands(TyperGroup):
+    """The commands of vmselect, listed in :data:`ORDER`."""
+
+    def list_commands(self, ctx: object) -> list[str]:
+        """Names of all commands."""
+        return sorted(self.commands, key=ORDER.index)
+
+
 app = typer.Typer(
     name="vmselect",
+    cls=_Commands,
     help="Find out which cloud VM to rent to train a model, how long the training takes there, and what it costs.\n\n"
     "First measure the training for a few seconds on each machine type: vmselect probe train.py\n\n"
     "Then rank the machine types on any computer: vmselect rank profiles/ --epochs 50\n\n"
     "Findings show options as arguments of the Python library: batch_size= means the option --batch-size.\n\n"
-    "Exit codes: 0 success, 1 a warning was found or no machine meets the limits, 2 error.",
+    "Every command prints JSON with --json; vmselect schema describes it.\n\n"
+    "Exit codes: 0 success, 1 a warning was found or no machine meets the limits, 2 error, 130 Ctrl-C.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",

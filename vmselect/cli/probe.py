@@ -13,9 +13,11 @@ import typer
 
 from vmselect._checks import check_count, check_name, maybe, several
 from vmselect._io import has_file
+from vmselect._models import Output
 from vmselect.cli.options import note_unknown_type
-from vmselect.cli.output import flag, is_quiet, print_err
+from vmselect.cli.output import flag, is_quiet, print_err, print_out
 from vmselect.errors import ArgumentError
+from vmselect.records.training import Outcome
 from vmselect.units import format_seconds
 
 if TYPE_CHECKING:
@@ -43,6 +45,24 @@ to second, so twenty short steps would measure one moment only."""
 
 SCRIPT_OPTIONS = ("--batch-size", "--help", "-h", "-m", "-q")
 """Options of ``vmselect probe`` that are nearly always meant for the script if they follow its name."""
+
+
+class ProbedTraining(Output):
+    """A training that was measured; ``step_seconds`` is null if no step was."""
+
+    title: str
+    instance_type: str | None
+    batch_size: int | None
+    model: str | None
+    outcome: Outcome
+    step_seconds: float | None
+
+
+class ProbeOutput(Output):
+    """The trainings that a probe has measured, and the file or folder with their profiles."""
+
+    path: str
+    trainings: list[ProbedTraining]
 
 
 def probe(
@@ -99,6 +119,7 @@ def probe(
         str | None, typer.Option(help="Instance type of this machine, if it cannot be detected.")
     ] = None,
     region: Annotated[str | None, typer.Option(help="Region of this machine, if it cannot be detected.")] = None,
+    as_json: Annotated[bool, flag("--json", help="Print what was measured as JSON, in the last line.")] = False,
 ) -> None:
     """Run a training SCRIPT unchanged, measure every training it starts, and write a profile of each.
 
@@ -149,7 +170,7 @@ def probe(
             validations=validations, validation_steps=validation_steps, seconds=seconds, watch=watch,
             fits=maybe(check_count, "--fits", fits), wanted=wanted,
             names=[check_name("--name", text) for text in name or ()],
-            at_save=None if allow_saves or watch else functools.partial(_end_at_save, target),
+            at_save=None if allow_saves or watch else functools.partial(_end_at_save, target, as_json),
             sample=sample or None, alarm=notice, batch_size=batch_size, instance_type=instance_type, region=region,
             verbose=int(not is_quiet()),
         )  # fmt: skip
@@ -164,7 +185,7 @@ def probe(
             if profile.timeline.fit_seconds is not None:
                 took = format_seconds(profile.timeline.fit_seconds)
                 print_err([f"vmselect: the whole training of {profile.title} took {took}."])
-    _note_profiles(run, target)
+    _show_profiles(run, target, as_json=as_json)
     if not run.measured:
         print_err(
             [
@@ -176,19 +197,36 @@ def probe(
         raise typer.Exit(1)
 
 
-def _end_at_save(target: Place, save: Save, run: ScriptRun) -> int:
+def _end_at_save(target: Place, as_json: bool, save: Save, run: ScriptRun) -> int:
     """Print why the program ends before ``save``. Return the exit code."""
     if run.measured:
         print_err([f"vmselect: ended the program before {save}. To run the save, pass --allow-saves."])
-        _note_profiles(run, target)
+        _show_profiles(run, target, as_json=as_json)
         return 0
     fact = f"{save} saves a model before enough steps were measured, so the probe ended the program"
     print_err([f"vmselect: {fact}. Remove this save, or pass --allow-saves."], always=True)
     return 2
 
 
-def _note_profiles(run: ScriptRun, target: Place) -> None:
+def _show_profiles(run: ScriptRun, target: Place, *, as_json: bool) -> None:
+    """Print remarks about the profiles of ``run`` to standard error and, if asked, the profiles as JSON."""
+    from vmselect.records.step_times import step_seconds
+
     _note_unknown_types(run.profiles)
+    if as_json:
+        trainings = [
+            ProbedTraining(
+                title=profile.title,
+                instance_type=profile.instance_type,
+                batch_size=profile.batch_size,
+                model=profile.model,
+                outcome=profile.outcome,
+                step_seconds=step_seconds(profile),
+            )
+            for profile in run.profiles
+        ]
+        # One line, because the script may have printed to standard output, too.
+        print_out(ProbeOutput(path=str(target), trainings=trainings).to_json(), raw=True)
     if run.measured > 1 and target.name.endswith(".json"):
         print_err([f"vmselect: {target} contains only the last of {run.measured} trainings. Use --path with a folder."])
 

@@ -91,6 +91,7 @@ def outputs() -> Mapping[str, Printed]:
     from vmselect.cli.estimate import EstimateRow, MemoryRow
     from vmselect.cli.history import Compaction, HistoryRow
     from vmselect.cli.prices import PriceChange, price_model, refresh_model
+    from vmselect.cli.probe import ProbeOutput
     from vmselect.cli.serve import InferenceRow, TransferRow
     from vmselect.cli.sweep import CleanedOutput, PlannedTrial, SweepEvent, SweepSummary, TrialStatus
     from vmselect.comparison.output import ChangesOutput, ComparedOutput
@@ -109,6 +110,7 @@ def outputs() -> Mapping[str, Printed]:
         "prices": Printed(1, _rows_of(price_model()), ("prices show",)),
         "prices-check": Printed(1, list[PriceChange], ("prices check",)),
         "prices-refresh": Printed(1, _rows_of(refresh_model()), ("prices refresh",)),
+        "probe": Printed(1, ProbeOutput, ("probe",)),
         "ranking": Printed(1, RankingOutput, ("rank", "demo")),
         "schema": Printed(1, list[SchemaRow], ("schema",)),
         "score": Printed(1, ScoreOutput, ("score show",)),

@@ -19,7 +19,9 @@ from typer.testing import CliRunner
 import vmselect as vs
 from vmselect.catalog.refresh import Progress
 from vmselect.cli import app
+from vmselect.cli.probe import _show_profiles
 from vmselect.cli.schema import FOLDER, generate_schema, list_schemas, outputs, schema_file, schema_names
+from vmselect.probe.script import ScriptRun
 from vmselect.records import InferenceRecord, formats
 from vmselect.records.files import load_record
 from vmselect.records.training import Fit
@@ -70,18 +72,22 @@ def test_every_file_belongs_to_a_schema() -> None:
     assert {f"record-{kind}" for kind in formats.KINDS} <= set(schema_names())
 
 
-def commands_with_json() -> Iterator[str]:
+def list_commands() -> Iterator[tuple[str, Any]]:
     waiting: list[tuple[str, Any]] = [("", get_command(app))]
     while waiting:
         name, command = waiting.pop()
-        waiting += [(f"{name} {part}".strip(), one) for part, one in getattr(command, "commands", {}).items()]
-        if any("--json" in option.opts for option in command.params):
-            yield name
+        parts = getattr(command, "commands", {})
+        waiting += [(f"{name} {part}".strip(), child) for part, child in parts.items()]
+        if not parts:
+            yield name, command
 
 
-def test_every_command_with_json_output_has_a_schema() -> None:
-    described = {command.partition(" --")[0] for one in outputs().values() for command in one.commands}
-    assert set(commands_with_json()) == described
+def test_every_command_prints_json_that_has_a_schema() -> None:
+    with_json = {name for name, command in list_commands() if any("--json" in option.opts for option in command.params)}
+    described = {command.partition(" --")[0] for output in outputs().values() for command in output.commands}
+    assert with_json == described
+    # The standard output of the MCP server is a protocol, whose messages are JSON anyway.
+    assert {name for name, _ in list_commands()} - with_json == {"mcp"}
 
 
 # -- records -----------------------------------------------------------------------------------------------------------
@@ -232,8 +238,16 @@ def test_rows_that_need_a_network_are_valid() -> None:
     assert problems("sweep-clean", [asdict(ended) | {"gone": "no"}])
 
 
+def test_what_a_probe_prints_is_valid(capsys: pytest.CaptureFixture[str]) -> None:
+    profiles = [make_profile("g5.xlarge", 0.1), vs.Profile.from_times(batch_size=8, total_seconds=9, epochs=2)]
+    _show_profiles(ScriptRun(2, 2, profiles), Path("profiles"), as_json=True)
+    value = json.loads(capsys.readouterr().out)
+    assert problems("probe", value) == []
+    assert [training["step_seconds"] for training in value["trainings"]] == [pytest.approx(0.1), None]
+
+
 def test_every_output_is_tested() -> None:
-    assert {*OUTPUT_OF, "sweep-line", "prices-refresh", "sweep-clean"} == set(outputs())
+    assert {*OUTPUT_OF, "sweep-line", "prices-refresh", "sweep-clean", "probe"} == set(outputs())
 
 
 def test_another_field_and_a_missing_field_are_invalid(folder: Path) -> None:
