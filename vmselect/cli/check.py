@@ -150,5 +150,5 @@ def _training_findings(profile: Profile) -> list[Finding]:
         model = fit_runtime(profile)
     except VmselectError:
         return []
-    found = (*model.findings, *model.find_waits())
-    return [finding for finding in found if finding.code in TRAINING_CODES]
+    findings = (*model.findings, *model.find_waits())
+    return [finding for finding in findings if finding.code in TRAINING_CODES]

@@ -185,9 +185,9 @@ class ConvergenceStudy(ConvergenceRecord):
         model: str | None = None,
     ) -> ConvergenceStudy:
         """A study from known results. ``epochs`` maps each batch size to the number of epochs of one or more runs."""
-        for what, value in (("epochs", epochs), ("metrics", {} if metrics is None else metrics)):
+        for name, value in (("epochs", epochs), ("metrics", {} if metrics is None else metrics)):
             if not isinstance(value, Mapping):
-                raise ArgumentError(f"{what} must be a mapping from batch sizes to numbers, not {show(value)}.")
+                raise ArgumentError(f"{name} must be a mapping from batch sizes to numbers, not {show(value)}.")
         monitor = check_name("monitor", monitor)
         model = maybe(check_name, "model", model)
         rule = StoppingRule(
@@ -197,10 +197,10 @@ class ConvergenceStudy(ConvergenceRecord):
         )
         now = datetime.now(UTC)
         runs = []
-        for key, given in epochs.items():
+        for key, results in epochs.items():
             batch_size = check_count("a batch size in epochs", key)
             final = metrics.get(key) if metrics else None
-            for value in [given] if isinstance(given, str) else list_items(given):
+            for value in [results] if isinstance(results, str) else list_items(results):
                 count = check_number(f"epochs[{batch_size}]", value, above=0, most=MAX_EPOCHS_RUN)
                 logged = {} if final is None else {monitor: check_number(f"metrics[{batch_size}]", final)}
                 runs.append(
@@ -272,10 +272,10 @@ class ConvergenceStudy(ConvergenceRecord):
         extrapolated with a finding.
         """
         batch_size = check_count("batch_size", batch_size)
-        known = self._epochs()
-        if not known:
+        measured = self._epochs()
+        if not measured:
             raise ProfileError("No run has ended or converged yet. Let a run finish, or use ConvergenceRun.forecast().")
-        estimate = predict_epochs(known, batch_size, confidence=confidence)
+        estimate = predict_epochs(measured, batch_size, confidence=confidence)
         runs = self.runs_at(batch_size)
         early = sum(run.stabilised_after is None for run in runs)
         if not early:
@@ -348,12 +348,12 @@ class ConvergenceStudy(ConvergenceRecord):
     @property
     def findings(self) -> tuple[Finding, ...]:
         """Findings about this study, each with a remedy."""
-        found = [finding for size in self.batch_sizes for finding in self.epochs(size).findings]
+        findings = [finding for size in self.batch_sizes for finding in self.epochs(size).findings]
         if unfinished := sum(not _is_finished(run) for run in self.runs):
             message = f"{unfinished} runs ended before {self.monitor} converged and are excluded."
             remedy = "Let the runs finish, or use ConvergenceRun.forecast()."
-            found.append(Finding("unfinished-runs", message, remedy))
-        return tuple(found)
+            findings.append(Finding("unfinished-runs", message, remedy))
+        return tuple(findings)
 
     def __str__(self) -> str:
         name, patience = self.model or "unnamed model", self.rule.patience
@@ -379,11 +379,11 @@ class ConvergenceStudy(ConvergenceRecord):
         ]
 
     def _epochs(self) -> dict[int, list[float]]:
-        known: dict[int, list[float]] = {}
+        counts: dict[int, list[float]] = {}
         for run in self.runs:
             if _is_finished(run):
-                known.setdefault(run.batch_size, []).append(run.epochs_to_stabilise)
-        return known
+                counts.setdefault(run.batch_size, []).append(run.epochs_to_stabilise)
+        return counts
 
 
 def _is_finished(run: ConvergenceRun) -> bool:

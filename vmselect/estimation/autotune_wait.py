@@ -161,9 +161,9 @@ def expect_waiting(
     mean = variance = among = longest = more = 0.0
     for seconds, often in lengths:
         listed = [list_waits(factor * seconds, pipelines) for factor in LENGTHS]
-        waits, squares, most = zip(*(_conditional_wait(one, next_share) for one in listed), strict=True)
+        waits, squares, most = zip(*(_conditional_wait(sums, next_share) for sums in listed), strict=True)
         mean += often * statistics.fmean(waits)
-        more += often * statistics.fmean(_conditional_wait(one, max(share, next_share))[0] for one in listed)
+        more += often * statistics.fmean(_conditional_wait(sums, max(share, next_share))[0] for sums in listed)
         variance += often * statistics.pvariance(waits)
         among += often * statistics.fmean(squares)
         longest = max(longest, *most)

@@ -154,18 +154,18 @@ def fit_other_batch_size(
     )
     models = {size: fit(group, data) for size, group in near.items()}
     steps = {size: Workload.of(group[0], **data.given).steps_per_epoch for size, group in near.items()}
-    at, wanted = count_steps(steps, batch_size, workload.examples, every)
-    return _blend(models, at, wanted, batch_size, machine, steps_per_epoch=workload.steps_per_epoch)
+    probed_steps, steps_here = count_steps(steps, batch_size, workload.examples, every)
+    return _blend(models, probed_steps, steps_here, batch_size, machine, steps_per_epoch=workload.steps_per_epoch)
 
 
 def group_by_batch_size(
-    profiles: Sequence[Profile], batch_size: int, *, given: Collection[str] = ()
+    profiles: Sequence[Profile], batch_size: int, *, arguments: Collection[str] = ()
 ) -> dict[int, list[Profile]]:
     """Usable profiles of one machine by batch size.
 
     Raises EstimateError if a training with at most ``batch_size`` ran out of memory or if no profile has a known batch
-    size. If ``batch_size`` was not probed, the profiles must agree in software and validation. ``given`` contains the
-    names of the workload arguments that the user passed.
+    size. If ``batch_size`` was not probed, the profiles must agree in software and validation. ``arguments`` contains
+    the names of the workload arguments that the user passed.
     """
     machines = {identify(profile).machine._replace(provider=None) for profile in profiles}
     if len(machines) > 1:
@@ -174,7 +174,7 @@ def group_by_batch_size(
             f"The profiles differ in machine or factors ({names}). Pass the profiles of one machine and setup."
         )
     machine = profiles[0].instance_type or "unknown machine"
-    differences = check_comparable(profiles, arguments=given, error=EstimateError)
+    differences = check_comparable(profiles, arguments=arguments, error=EstimateError)
     too_large = [p.batch_size for p in profiles if p.outcome == "out_of_memory" and p.batch_size]
     if too_large and batch_size >= min(too_large):
         raise EstimateError(
@@ -199,24 +199,24 @@ def count_steps(
 
     If any of them is unknown, the results are 1 / batch size, which is proportional to the steps per epoch.
     """
-    known = {size: count for size, count in steps.items() if count is not None}
-    if len(known) < len(steps):
+    counts = {size: count for size, count in steps.items() if count is not None}
+    if len(counts) < len(steps):
         return {size: 1 / size for size in steps}, 1 / batch_size
     examples = examples or next((p.setup.examples for p in profiles if p.setup.examples), None)
     if examples is None:
-        whole = all(float(count).is_integer() for count in known.values())
+        whole = all(float(count).is_integer() for count in counts.values())
         # Counts are rounded up, so the smallest product is nearest to the number of examples.
-        product = min(count * size for size, count in known.items())
-        return known, math.ceil(product / batch_size) if whole else product / batch_size
+        product = min(count * size for size, count in counts.items())
+        return counts, math.ceil(product / batch_size) if whole else product / batch_size
     # Inputs that drop the remainder have fewer steps than a rounded-up count.
-    drops = any(count < examples / size and count >= 1 for size, count in known.items())
-    return known, max(1, examples // batch_size) if drops else math.ceil(examples / batch_size)
+    drops = any(count < examples / size and count >= 1 for size, count in counts.items())
+    return counts, max(1, examples // batch_size) if drops else math.ceil(examples / batch_size)
 
 
 def _blend(
     models: Mapping[int, RuntimeModel],
     steps: Mapping[int, float],
-    wanted: float,
+    steps_here: float,
     batch_size: int,
     machine: str,
     *,
@@ -225,7 +225,7 @@ def _blend(
     """Runtime model at ``batch_size``, from ``models`` at probed batch sizes.
 
     Step times are interpolated by :func:`interpolate_time`, all other times linearly. The first two of ``models`` are
-    the neighbors of ``batch_size``. ``steps`` maps the probed sizes to steps per epoch; ``wanted`` is the number of
+    the neighbors of ``batch_size``. ``steps`` maps the probed sizes to steps per epoch; ``steps_here`` is the number of
     steps per epoch at ``batch_size``.
     """
     (smaller, here), (larger, there) = itertools.islice(models.items(), 2)
@@ -235,14 +235,15 @@ def _blend(
         return (1 - weight) * first + weight * second
 
     def time_batches(read: Callable[[RuntimeModel], float], batches: float) -> StepTime:
-        found = interpolate_time({size: read(model) / steps[size] for size, model in models.items()}, batch_size)
-        return replace(found, value=found.value * batches)
+        times = {size: read(model) / steps[size] for size, model in models.items()}
+        step = interpolate_time(times, batch_size)
+        return replace(step, value=step.value * batches)
 
     zero = (0.0, 0.0)
     training = time_batches(
-        lambda model: sum(model.terms.get(name, zero)[1] for name in TRAINING_TERMS), steps_per_epoch or wanted
+        lambda model: sum(model.terms.get(name, zero)[1] for name in TRAINING_TERMS), steps_per_epoch or steps_here
     )
-    fastest = time_batches(lambda model: model.certain[1], steps_per_epoch or wanted)
+    fastest = time_batches(lambda model: model.certain[1], steps_per_epoch or steps_here)
     terms: dict[str, tuple[float, float]] = {}
     for name in dict.fromkeys([*here.terms, *there.terms]):
         once, per_epoch = map(mix, here.terms.get(name, zero), there.terms.get(name, zero))
@@ -250,7 +251,7 @@ def _blend(
     # Whether there is a smaller last batch depends on the size, so the line includes its seconds.
     for name, per_epoch in (("partial_batch", 0.0), ("steady_iterations", training.value)):
         terms[name] = (terms.get(name, zero)[0], per_epoch)
-    validation = time_batches(lambda model: model.validation_seconds, wanted).value
+    validation = time_batches(lambda model: model.validation_seconds, steps_here).value
     first_extra = mix(*(m.first_validation_seconds - m.validation_seconds for m in (here, there)))
     quantile = NormalDist().inv_cdf
     scale = quantile(0.5 + here.confidence / 2) / quantile(0.95)

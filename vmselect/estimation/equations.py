@@ -14,20 +14,20 @@ from typing import ParamSpec
 from vmselect._checks import show
 from vmselect.errors import ArgumentError
 
-Given = ParamSpec("Given")
+Arguments = ParamSpec("Arguments")
 
 
-def _of_numbers(equation: Callable[Given, float]) -> Callable[Given, float]:
+def _of_numbers(equation: Callable[Arguments, float]) -> Callable[Arguments, float]:
     """Decorator: ``equation`` raises ArgumentError for arguments that are not numbers or arrays of one shape."""
 
     @functools.wraps(equation)
-    def compute(*given: Given.args, **named: Given.kwargs) -> float:
+    def compute(*values: Arguments.args, **named: Arguments.kwargs) -> float:
         try:
-            return equation(*given, **named)
+            return equation(*values, **named)
         except (TypeError, ValueError, ArithmeticError):
-            values = ", ".join(show(value) for value in (*given, *named.values()))
+            shown = ", ".join(show(value) for value in (*values, *named.values()))
             raise ArgumentError(
-                f"{equation.__name__} requires numbers or arrays of the same shape, not {values}."
+                f"{equation.__name__} requires numbers or arrays of the same shape, not {shown}."
             ) from None
 
     return compute

@@ -109,13 +109,13 @@ def _epoch_times(profile: Profile) -> tuple[float, float, float]:
             'Probe two epochs with EpochProbe, or use method="robust".'
         )
     validations: dict[int, float] = {}
-    for passes in (
-        group_validations(profile) if profile.outcome != "given" else ()
-    ):  # given epochs include their validation
+    # Epoch times that the user gives include their validation.
+    for passes in group_validations(profile) if profile.outcome != "given" else ():
         epoch = passes[0].epoch
-        validations[epoch] = validations.get(epoch, 0.0) + math.fsum(one.seconds for one in passes)
-    boundaries = {one.epoch + 1: one.seconds for one in timeline.boundaries if not one.final}
-    seconds = [e.seconds + validations.get(e.epoch, 0.0) + boundaries.get(e.epoch, 0.0) for e in whole]
+        validations[epoch] = validations.get(epoch, 0.0) + math.fsum(validation.seconds for validation in passes)
+    # The pause between two epochs counts as part of the later one.
+    boundaries = {boundary.epoch + 1: boundary.seconds for boundary in timeline.boundaries if not boundary.final}
+    seconds = [epoch.seconds + validations.get(epoch.epoch, 0.0) + boundaries.get(epoch.epoch, 0.0) for epoch in whole]
     return timeline.startup_seconds or 0.0, seconds[0], math.fsum(seconds[1:]) / len(seconds[1:])
 
 
@@ -137,5 +137,6 @@ def _iteration_times(profile: Profile, *, mean: bool) -> tuple[float, float, flo
 
 def _validation_times(profile: Profile) -> tuple[float, float]:
     """Seconds of the first and second validation: equal if only one was recorded, zero if none was."""
-    seconds = [math.fsum(one.seconds for one in epoch) for epoch in group_validations(profile)[:2]] or [0.0]
+    groups = group_validations(profile)[:2]
+    seconds = [math.fsum(validation.seconds for validation in group) for group in groups] or [0.0]
     return seconds[0], seconds[-1]

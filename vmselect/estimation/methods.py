@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeAlias
 
 from vmselect._checks import (
     check_choice,
     check_count,
-    check_seconds,
     check_share,
     is_number,
     list_items,
@@ -58,67 +57,75 @@ def fit_runtime(
     workload: Workload | None = None,
     method: str = "robust",
     confidence: float = 0.9,
-    boot_seconds: float = 0.0,
     disturbances: Mapping[str, Disturbance] | None = None,
     **fields: Any,
 ) -> RuntimeModel:
     """Runtime model: the time of a training as a function of the number of epochs.
 
-    ``fields`` are fields of :class:`Workload`, which replace values of the profiles. ``boot_seconds`` is added.
+    ``fields`` are fields of :class:`Workload`, which replace values of the profiles.
     ``disturbances`` maps the ids of profiles to their disturbances, if they were computed before.
     """
     measured = read_records(profiles, Profile)
     title = measured[0].title
     method = check_choice(f"{title}: method", method, tuple(METHODS))
-    boot_seconds = check_seconds(f"{title}: boot_seconds", boot_seconds)
-    boot = {"boot": (boot_seconds, 0.0)} if boot_seconds else {}
     confidence = check_share(f"{title}: confidence", confidence, least=0.5, most=0.999)
     try:
-        wanted = Workload.merge(workload, fields)
+        workload = Workload.merge(workload, fields)
     except ArgumentError as wrong:
         raise ArgumentError(f"{title}: {wrong}") from None
-    if wanted.boot_seconds:
-        boot = {"boot": (wanted.boot_seconds, 0.0)}
-    wanted = replace(wanted, boot_seconds=None)  # it is no part of the work
-
     if disturbances is None:
         disturbances = {profile.id: Examination.of(profile).disturbance for profile in measured}
+    fitter = _Fitter(method, confidence, workload.boot_seconds or 0.0, disturbances)
+    workload = replace(workload, boot_seconds=None)  # it is no part of the work that profiles measure
+    size = workload.batch_size
+    if size is None or all(profile.batch_size in (None, size) for profile in measured):
+        return fitter.fit(measured, workload)
+    groups = group_by_batch_size(measured, size, arguments=workload.given)
+    if size in groups:
+        return fitter.fit(groups[size], workload)
+    return fit_other_batch_size(groups, workload, size, fit=fitter.fit)
 
-    def apply(repeated: Sequence[Profile], given: Workload) -> RuntimeModel:
-        # Total times, which only serve if there are no others, have no samples of the machine's use.
-        known = [disturbances[profile.id] for profile in repeated if not profile.only_totals]
-        model = METHODS[method](
-            repeated,
-            Workload.of(repeated[0], **given.given),
-            confidence=confidence,
-            disturbance=average_disturbances(known),
-        )
-        return replace(model, method=method, terms={**boot, **model.terms})
 
-    def fit(some: Sequence[Profile], given: Workload) -> RuntimeModel:
-        _check_usable(some)
-        some = sorted(some, key=lambda one: one.created)
-        warnings = check_repetitions(some, arguments=given.given)
-        model = apply(some, given)
-        alone = [apply([profile], given) for profile in some] if len(some) > 1 else []
-        totals = [one.seconds(1) for one in alone]
-        # With a single later run, slower steps are no evidence; what occurs once is.
-        if is_cold(totals) and (len(alone) > 2 or is_cold([one.fixed_seconds for one in alone])):
-            merged, predicted = model.findings, method == "robust"
+@dataclass(frozen=True)
+class _Fitter:
+    """Applies a method to the repetitions of one setup at one batch size."""
+
+    method: str
+    confidence: float
+    boot_seconds: float
+    disturbances: Mapping[str, Disturbance]
+
+    def fit(self, profiles: Sequence[Profile], workload: Workload) -> RuntimeModel:
+        """Runtime model of repetitions, with those of each repetition alone, which show how far they differ."""
+        _check_usable(profiles)
+        profiles = sorted(profiles, key=lambda profile: profile.created)
+        differences = check_repetitions(profiles, arguments=workload.given)
+        model = self._apply(profiles, workload)
+        alone = [self._apply([profile], workload) for profile in profiles] if len(profiles) > 1 else []
+        totals = [repetition.seconds(1) for repetition in alone]
+        # With a single later run, slower steps are no evidence of a cold first run; what occurs once is.
+        if is_cold(totals) and (len(alone) > 2 or is_cold([repetition.fixed_seconds for repetition in alone])):
+            of_all, predicted = model.findings, self.method == "robust"
             if predicted:
-                model = predict_first_run(alone[0], apply(some[1:], given))
+                model = predict_first_run(alone[0], self._apply(profiles[1:], workload))
             cold = describe_cold_run(model.title, totals, predicted=predicted)
-            model = replace(model, findings=(cold, *last_of_each_code([*merged, *model.findings])))
-        model = replace(model, findings=(*model.findings, *warnings), early_stopping=_find_early_stopping(some))
+            model = replace(model, findings=(cold, *last_of_each_code([*of_all, *model.findings])))
+        findings = (*model.findings, *differences)
+        model = replace(model, findings=findings, early_stopping=_find_early_stopping(profiles))
+        # Methods without an interval cannot tell whether repetitions differ by more than chance.
         return replace(model, repetitions=tuple(alone)) if any(model.low + model.high) else model
 
-    size = wanted.batch_size
-    if size is None or all(one.batch_size in (None, size) for one in measured):
-        return fit(measured, wanted)
-    groups = group_by_batch_size(measured, size, given=wanted.given)
-    if size in groups:
-        return fit(groups[size], wanted)
-    return fit_other_batch_size(groups, wanted, size, fit=fit)
+    def _apply(self, profiles: Sequence[Profile], workload: Workload) -> RuntimeModel:
+        # Total times, which serve only if there are no others, have no samples of the machine's use.
+        disturbances = [self.disturbances[profile.id] for profile in profiles if not profile.only_totals]
+        model = METHODS[self.method](
+            profiles,
+            Workload.of(profiles[0], **workload.given),
+            confidence=self.confidence,
+            disturbance=average_disturbances(disturbances),
+        )
+        boot = {"boot": (self.boot_seconds, 0.0)} if self.boot_seconds else {}
+        return replace(model, method=self.method, terms={**boot, **model.terms})
 
 
 def estimate(
@@ -133,7 +140,7 @@ def estimate(
     confidence: float = 0.9,
     steps_per_epoch: float | None = None,
     phases: Sequence[Phase] | None = None,
-    boot_seconds: float = 0.0,
+    boot_seconds: float | None = None,
 ) -> RuntimeEstimate:
     """Estimate the time of a training of ``epochs`` epochs in seconds, with an interval and split into terms.
 
@@ -155,44 +162,32 @@ def estimate(
     if epochs is None and phases is None:
         raise ArgumentError("The number of epochs is missing. Pass epochs=, or phases=.")
     measured = read_records(profile, Profile)
-    model = fit_runtime(
-        measured,
-        workload=workload,
-        method=method,
-        batch_size=batch_size,
-        examples=examples,
-        validation_examples=validation_examples,
-        steps_per_epoch=steps_per_epoch,
-        confidence=confidence,
-        boot_seconds=boot_seconds,
-    )
-    given = Workload.merge(
-        workload,
-        {
-            "batch_size": batch_size, "examples": examples, "validation_examples": validation_examples,
-            "steps_per_epoch": steps_per_epoch,
-        },
-    ).given  # fmt: skip
-    source = Source(records=tuple(measured), arguments=given, basis=model.basis)
+    fields = {
+        "batch_size": batch_size, "examples": examples, "validation_examples": validation_examples,
+        "steps_per_epoch": steps_per_epoch, "boot_seconds": boot_seconds,
+    }  # fmt: skip
+    model = fit_runtime(measured, workload=workload, method=method, confidence=confidence, **fields)
+    arguments = replace(Workload.merge(workload, fields), boot_seconds=None).given
+    source = Source(records=tuple(measured), arguments=arguments, basis=model.basis)
     if phases is None:
         return replace(model.at(epochs), source=source)  # type: ignore[arg-type]
 
-    def fit_phase(one: Profile) -> RuntimeModel:
-        machines = {found.instance_type for found in (*measured, one)} - {None}
+    def fit_phase(phase: Profile) -> RuntimeModel:
+        machines = {profile.instance_type for profile in (*measured, phase)} - {None}
         if len(machines) > 1:
             raise EstimateError(
                 f"The phases were measured on different machines ({', '.join(sorted(map(str, machines)))}). Estimate "
                 "each machine with its own profiles."
             )
         # A phase has its own batch size and number of steps; the data and their validation stay the same.
-        given = Workload.merge(workload, {"examples": examples, "validation_examples": validation_examples})
-        if given.validation_steps is not None and one.batch_size != measured[0].batch_size:
+        data = Workload.merge(workload, {"examples": examples, "validation_examples": validation_examples})
+        if data.validation_steps is not None and phase.batch_size != measured[0].batch_size:
             raise EstimateError(
-                f"{one.title}: validation_steps is ambiguous, because the phases have different batch sizes. Pass "
+                f"{phase.title}: validation_steps is ambiguous, because the phases have different batch sizes. Pass "
                 "validation_examples= instead."
             )
-        data = replace(given, steps_per_epoch=None, batch_size=None, partial_batch=None)
-        return fit_runtime(one, workload=data, method=method, confidence=confidence)
+        data = replace(data, steps_per_epoch=None, batch_size=None, partial_batch=None, boot_seconds=None)
+        return fit_runtime(phase, workload=data, method=method, confidence=confidence)
 
     return replace(_estimate_phases(model, phases, fit_phase=fit_phase, epochs=epochs), source=source)
 
@@ -202,21 +197,22 @@ def _find_early_stopping(profiles: Sequence[Profile]) -> tuple[int, int] | None:
 
     None if no callback may stop the training.
     """
-    setups = [one.setup for one in profiles]
-    ends = [(one.early_stopping, max(1, (one.epochs or 1) - one.initial_epoch)) for one in setups]
+    setups = [profile.setup for profile in profiles]
+    ends = [(setup.early_stopping, max(1, (setup.epochs or 1) - setup.initial_epoch)) for setup in setups]
     return min(((first, planned) for first, planned in ends if first is not None), default=None)
 
 
 def _check_usable(profiles: Sequence[Profile]) -> None:
-    for one in profiles:
-        if one.outcome == "out_of_memory":
+    for profile in profiles:
+        if profile.outcome == "out_of_memory":
             raise EstimateError(
-                f"{one.title}: the training ran out of memory. Remove the profile, or probe with a smaller batch size."
+                f"{profile.title}: the training ran out of memory. Remove the profile, or probe with a smaller batch "
+                "size."
             )
-        if one.timed_in_threads:
+        if profile.timed_in_threads:
             raise EstimateError(
-                f"{one.title}: Keras called the probe from worker threads, so its step times are wrong. Probe again "
-                "with this version of vmselect."
+                f"{profile.title}: Keras called the probe from worker threads, so its step times are wrong. Probe "
+                "again with this version of vmselect."
             )
 
 
@@ -248,13 +244,14 @@ def _estimate_phases(
     least = 1.0  # smallest share of a phase that its low end is
     certain = min(0.0, base.certain[0])
     findings = [*base.findings, *base.find_waits()]
-    for number, (count, what) in enumerate(checked):
-        model = fit_phase(what) if isinstance(what, Profile) else base
+    for number, (count, work) in enumerate(checked):
+        model = fit_phase(work) if isinstance(work, Profile) else base
         part = model.at(count)
         terms, factor = dict(part.terms), 1.0
-        if not isinstance(what, Profile):
-            terms, factor = _scale_terms(base, part, what, first=number == 0), max(1.0, what)
-        certain += model.certain[1] * count * (1.0 if isinstance(what, Profile) else what)
+        if not isinstance(work, Profile):
+            # A faster phase may still vary as much as the measured one, so its half-widths never shrink.
+            terms, factor = _scale_terms(base, part, work, first=number == 0), max(1.0, work)
+        certain += model.certain[1] * count * (1.0 if isinstance(work, Profile) else work)
         findings += [f for f in (*model.findings, *model.find_waits()) if f not in findings]
         for name, seconds in terms.items():
             if name not in ONCE:
@@ -276,19 +273,19 @@ def _estimate_phases(
     )
 
 
-def _check_phases(phases: Any, title: str) -> list[Phase]:
-    wanted = "Pass a list of pairs: (epochs, profile) or (epochs, factor above zero)."
+def _check_phases(phases: object, title: str) -> list[Phase]:
+    remedy = "Pass a list of pairs: (epochs, profile) or (epochs, factor above zero)."
     checked: list[Phase] = []
     for phase in [phases] if isinstance(phases, (str, bytes)) else list_items(phases):
         if not isinstance(phase, (tuple, list)) or len(phase) != 2:
-            raise ArgumentError(f"{title}: {show(phase)} is not a phase. {wanted}")
-        count, what = phase
-        if not isinstance(what, Profile) and (not is_number(what) or what <= 0):
-            raise ArgumentError(f"{title}: {show(what)} is neither a profile nor a factor above zero. {wanted}")
+            raise ArgumentError(f"{title}: {show(phase)} is not a phase. {remedy}")
+        count, work = phase
+        if not isinstance(work, Profile) and (not is_number(work) or work <= 0):
+            raise ArgumentError(f"{title}: {show(work)} is neither a profile nor a factor above zero. {remedy}")
         count = check_count(f"{title}: the epochs of a phase", count)
-        checked.append((count, what if isinstance(what, Profile) else float(what)))
+        checked.append((count, work if isinstance(work, Profile) else float(work)))
     if not checked:
-        raise ArgumentError(f"{title}: phases is empty. {wanted}")
+        raise ArgumentError(f"{title}: phases is empty. {remedy}")
     return checked
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from html import escape
 from typing import Any
 
@@ -137,7 +138,7 @@ def estimate_fits(profiles: Profiles, *, epochs: int | None = None, **options: A
         except EstimateError as wrong:
             excluded[number] = wrong
             continue
-        one = FitEstimate(
+        fit = FitEstimate(
             number=number,
             times=1,
             name=same[0].fit.name if same[0].fit else None,
@@ -148,9 +149,9 @@ def estimate_fits(profiles: Profiles, *, epochs: int | None = None, **options: A
         )
         kind = _kind(same[0], count)
         if fits and kind is not None and kind == before:
-            fits[-1] = _join(fits[-1], one)
+            fits[-1] = _join(fits[-1], fit)
         else:
-            fits.append(one)
+            fits.append(fit)
         before = kind
     if not fits:
         raise next(iter(excluded.values()))
@@ -178,7 +179,7 @@ def estimate_fits(profiles: Profiles, *, epochs: int | None = None, **options: A
 def order_fits(profiles: Iterable[Profile]) -> list[list[Profile]]:
     """The fits of a program in the order of execution, each as a list of its profiles in all runs of the program."""
     numbered: dict[object, list[Profile]] = {}
-    ordered = sorted(profiles, key=lambda one: (one.fit.number if one.fit else 0, one.created))
+    ordered = sorted(profiles, key=_order)
     for position, profile in enumerate(ordered):
         numbered.setdefault(profile.fit.number if profile.fit else ("given", position), []).append(profile)
     return list(numbered.values())
@@ -193,27 +194,31 @@ def split_programs(
     size. With ``across_sizes`` the batch size may differ, and a run with several batch sizes counts as one training at
     several sizes instead of a program. Fits in a notebook are not a program, because cells are run repeatedly.
     """
-    every = sorted(distinct(profiles), key=lambda one: one.created)
+    every = sorted(distinct(profiles), key=lambda profile: profile.created)
     runs: dict[object, list[Profile]] = {}
-    for one in every:
-        if one.fit is not None and not one.environment.notebook:
-            runs.setdefault((identify(one).machine, one.fit.process), []).append(one)
+    for profile in every:
+        if profile.fit is not None and not profile.environment.notebook:
+            runs.setdefault((identify(profile).machine, profile.fit.process), []).append(profile)
     programs: list[list[Profile]] = []
     for run in sorted(runs.values(), key=len, reverse=True):  # a shorter run joins a longer one
         same = [program for program in programs if _agree(program, run, across_sizes=across_sizes)]
-        sizes = {one.batch_size for one in run} - {None}
+        sizes = {profile.batch_size for profile in run} - {None}
         if same:
             same[0].extend(run)
         elif len(_by_number(run)) > 1 and not (across_sizes and len(sizes) > 1):
             programs.append(run)
-    taken = {one.id for program in programs for one in program}
-    return programs, [one for one in every if one.id not in taken]
+    taken = {profile.id for program in programs for profile in program}
+    return programs, [profile for profile in every if profile.id not in taken]
+
+
+def _order(profile: Profile) -> tuple[int, datetime]:
+    return profile.fit.number if profile.fit else 0, profile.created
 
 
 def _agree(program: Sequence[Profile], run: Sequence[Profile], *, across_sizes: bool) -> bool:
     """Whether ``run`` may be another run of ``program``: their fits agree, where an unknown value agrees with any."""
-    known, new = _by_number(program), _by_number(run)
-    pairs = [(known[number], new[number]) for number in known.keys() & new.keys()]
+    old, new = _by_number(program), _by_number(run)
+    pairs = [(old[number], new[number]) for number in old.keys() & new.keys()]
     fields = ("model", "structure") if across_sizes else ("model", "structure", "batch_size")
     differ = any(len({getattr(p.setup, f) for p in pair} - {None}) > 1 for pair in pairs for f in fields)
     return bool(pairs) and identify(program[0]).machine == identify(run[0]).machine and not differ
@@ -221,7 +226,7 @@ def _agree(program: Sequence[Profile], run: Sequence[Profile], *, across_sizes: 
 
 def _by_number(run: Sequence[Profile]) -> dict[int, Profile]:
     """Map the number of each call of ``fit`` in the program to its profile (the first, if there are several)."""
-    return {one.fit.number: one for one in reversed(run) if one.fit is not None}
+    return {profile.fit.number: profile for profile in reversed(run) if profile.fit is not None}
 
 
 def epochs_of(profile: Profile) -> int:
@@ -241,15 +246,15 @@ def _kind(profile: Profile, epochs: int) -> object:
 
 
 def _join(fit: FitEstimate, other: FitEstimate) -> FitEstimate:
-    one, two = fit.estimate, other.estimate
-    terms = {name: one.terms.get(name, 0.0) + two.terms.get(name, 0.0) for name in TERMS}
+    first, second = fit.estimate, other.estimate
+    terms = {name: first.terms.get(name, 0.0) + second.terms.get(name, 0.0) for name in TERMS}
     together = replace(
-        one,
-        seconds=one.seconds + two.seconds,
-        low=one.low + two.low,
-        high=one.high + two.high,
+        first,
+        seconds=first.seconds + second.seconds,
+        low=first.low + second.low,
+        high=first.high + second.high,
         terms={name: seconds for name, seconds in terms.items() if seconds},
         # Equal fits have the same findings, with slightly different numbers.
-        findings=last_of_each_code([*two.findings, *one.findings]),
+        findings=last_of_each_code([*second.findings, *first.findings]),
     )
     return replace(fit, times=fit.times + 1, repetitions=min(fit.repetitions, other.repetitions), estimate=together)

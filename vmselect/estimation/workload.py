@@ -86,13 +86,13 @@ class Workload:
         if workload is not None and not isinstance(workload, Workload):
             raise ArgumentError(f"workload must be a vmselect.Workload, not {show(workload)}.")
         single = cls(**fields).given
-        given = workload.given if workload else {}
-        for name in single.keys() & given.keys():
-            if single[name] != given[name]:
+        whole = workload.given if workload else {}
+        for name in single.keys() & whole.keys():
+            if single[name] != whole[name]:
                 raise ArgumentError(
-                    f"{name}={single[name]} contradicts the workload, which has {given[name]}. Pass {name} once."
+                    f"{name}={single[name]} contradicts the workload, which has {whole[name]}. Pass {name} once."
                 )
-        return cls(**(given | single))
+        return cls(**(whole | single))
 
     @classmethod
     def of(cls, profile: Profile | None = None, **fields: Any) -> Workload:
@@ -102,22 +102,23 @@ class Workload:
         input drops the remainder. The field ``steps_per_epoch`` overrides both.
         """
         title = profile.title if profile is not None else "workload"
-        given = cls(**fields)
+        asked = cls(**fields)
         setup = profile.setup if profile is not None else Setup()
-        examples = given.examples
-        if given.batch_size and setup.batch_size and given.batch_size != setup.batch_size:
+        examples = asked.examples
+        if asked.batch_size and setup.batch_size and asked.batch_size != setup.batch_size:
             raise EstimateError(
-                f"{title}: the profile was measured at batch size {setup.batch_size}, not {given.batch_size}. Omit "
-                f"batch_size=, or probe with batch size {given.batch_size}."
+                f"{title}: the profile was measured at batch size {setup.batch_size}, not {asked.batch_size}. Omit "
+                f"batch_size=, or probe with batch size {asked.batch_size}."
             )
-        batch = given.batch_size or setup.batch_size
-        if examples is not None and batch is None and given.steps_per_epoch is None:
+        batch = asked.batch_size or setup.batch_size
+        if examples is not None and batch is None and asked.steps_per_epoch is None:
             raise EstimateError(
                 f"{title}: the batch size is unknown, so the number of steps for {examples} examples is unknown too. "
                 "Pass batch_size= or steps_per_epoch=."
             )
+        # A smaller last batch is known if the number of steps follows from the number of examples.
         partial = 0
-        steps = given.steps_per_epoch
+        steps = asked.steps_per_epoch
         if steps is not None:
             if batch and examples and math.ceil(examples / batch) == steps:
                 partial = examples % batch
@@ -129,18 +130,19 @@ class Workload:
             steps = max(1, examples // batch)
         else:
             steps, partial = math.ceil(examples / batch), examples % batch
-        same_validation = given.validation_steps is None and given.validation_examples is None
-        reschedules = given.validation_freq or given.validation_from
+        # A new size replaces both fields of the profile, and a new schedule its other parts.
+        same_validation = asked.validation_steps is None and asked.validation_examples is None
+        reschedules = asked.validation_freq or asked.validation_from
         return cls(
             steps_per_epoch=steps,
             batch_size=batch,
             examples=setup.examples if examples is None else examples,
-            partial_batch=partial if given.partial_batch is None else given.partial_batch,
-            validation_examples=setup.validation_examples if same_validation else given.validation_examples,
-            validation_steps=setup.validation_steps if same_validation else given.validation_steps,
-            validation_freq=given.validation_freq or setup.validation_freq,
-            validation_from=given.validation_from or (None if given.validation_freq else setup.validation_from),
-            validation_until=given.validation_until or (None if reschedules else setup.validation_until),
+            partial_batch=partial if asked.partial_batch is None else asked.partial_batch,
+            validation_examples=setup.validation_examples if same_validation else asked.validation_examples,
+            validation_steps=setup.validation_steps if same_validation else asked.validation_steps,
+            validation_freq=asked.validation_freq or setup.validation_freq,
+            validation_from=asked.validation_from or (None if asked.validation_freq else setup.validation_from),
+            validation_until=asked.validation_until or (None if reschedules else setup.validation_until),
         )
 
     def require_steps(self, title: str) -> float:
