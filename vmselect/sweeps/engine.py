@@ -29,7 +29,7 @@ from vmselect.units import format_usd
 if TYPE_CHECKING:
     from vmselect.sweeps.sequential import Sequential
 
-_ROUNDING = 1e-9
+_ROUNDING = 1e-9  # relative: a sum of costs may differ from the budget in its last digits
 FETCH_SECONDS = 3600.0
 """Time limit in seconds for fetching records from machines that are not rented."""
 

@@ -25,6 +25,7 @@ from vmselect.units import cost_usd
 
 NAME = "journal.jsonl"
 FORMAT = 1
+# The largest plan, 100,000 trials, writes about 150 MB: five events of 300 bytes for each trial.
 LIMIT_BYTES = 256 << 20
 Json = dict[str, Any]
 Event = Json
@@ -59,11 +60,13 @@ class Journal:
             raise SweepError(f"Cannot write {self.path}: {cannot.strerror}. Choose a writable folder.") from cannot
         try:
             try:
+                # A lock of the kernel, not a lock file: it ends with the process, however that ends.
                 fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
                 raise SweepError(
                     f"A sweep is running in {self.path.parent}. Wait until it ends, or press Ctrl-C in its terminal."
                 ) from None
+            # Between opening and locking, another process may have discarded its sweep with this folder.
             if not _is_same_file(self._file, self.path):
                 raise SweepError(f"{self.path} was just removed by another process. Start the sweep again.")
             size = os.fstat(self._file).st_size
@@ -81,7 +84,7 @@ class Journal:
         try:
             if os.write(self._file, data) != len(data):
                 raise OSError(28, "No space left on device")
-            os.fsync(self._file)
+            os.fsync(self._file)  # before the action: a machine whose start is not noted could never be stopped
         except OSError as cannot:
             raise SweepError(
                 f"Cannot write {self.path}: {cannot.strerror}. Running trials are stopped; free disk space and resume."
@@ -112,6 +115,7 @@ def read_lines(folder: Path) -> list[tuple[int, Event, str]]:
     ):
         if not line.strip():
             continue
+        # A line that was cut or edited must not hide the others, which say what still runs and costs money.
         try:
             event = json.loads(line)
         except (ValueError, RecursionError):
@@ -372,7 +376,7 @@ class State:
 
     def status_of(self, trial: str) -> str:
         """Return the status of a trial, one of :data:`STATUSES`."""
-        if self.records.get(trial):
+        if self.records.get(trial):  # also if a later attempt is open: the trial need not run again
             return "done"
         last = next(reversed(self.attempts.get(trial, [])), None)
         if last is not None and last.open:

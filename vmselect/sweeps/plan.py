@@ -59,8 +59,9 @@ CLOUDS = ("aws", "azure", "gcp")
 """Providers that have the same name in SkyPilot and in the catalog."""
 
 REPETITION = "repetition"
+# A placeholder in the code of a shell would let a level of a factor be executed.
 SHELLS = {"sh", "bash", "dash", "zsh", "ksh", "fish"}
-MAX_TRIALS = 100_000
+MAX_TRIALS = 100_000  # more is a slip in the levels: at a minute each, they would take ten weeks
 MAX_MINUTES = 7 * 24 * 60.0
 """Largest time limit of a trial, in minutes. A probe takes minutes, so more than a week is a typing error."""
 
@@ -68,10 +69,12 @@ _MAX_LENGTH = 4096
 _MAX_FILE_BYTES = 1 << 20
 _MAX_FILE_VALUES = 200_000
 _MAX_FILE_DEPTH = 8
+# Who writes one of these expects a shell, but the command starts without one.
 _OPERATORS = "|&;<>`"
 _PLACEHOLDER = re.compile(r"\{([A-Za-z_]\w*)\}")
 _FACTOR = re.compile(r"[A-Za-z_]\w{0,63}")
 _VARIABLE = re.compile(r"[A-Za-z_]\w*")
+# Names of variables that usually hold a credential. Their values must not be stored with the results.
 _SECRET = re.compile(r"TOKEN|SECRET|PASSW|API_?KEY|CREDENTIAL|PRIVATE|ACCESS_?KEY", re.IGNORECASE)
 
 
@@ -394,6 +397,7 @@ class Plan:
                 name = ", ".join(f"{b} {level}" for b, level in zip(self.blocks, key, strict=True))
                 grouped.setdefault(key, []).append((position, repetition, name))
         groups = list(grouped.values())
+        # In random order, a drift of the machine (heat, neighbours) does not look like the effect of a factor.
         if self.seed is not None:
             generator = random.Random(self.seed)
             generator.shuffle(groups)
@@ -482,6 +486,7 @@ class Plan:
                 f"Set 'usd_per_hour' of the machine {machine.name}, or use a type such as n1-standard-4+1xT4.",
                 ("machines", machine.name),
             )
+        # SkyPilot accepts cloud and region in one text, aws/us-east-1.
         cloud, _, region = str(machine.options.get("cloud", "")).lower().partition("/")
         try:
             offer = catalog.offer(name, region=trial.region or region or None, market=trial.market,
@@ -606,7 +611,7 @@ def _read_factors(levels_by_name: object) -> dict[str, tuple[Level, ...]]:
 
 def _read_level(name: str, level: Any, where: Where) -> Level:
     if hasattr(level, "item") and not isinstance(level, str):
-        level = level.item()
+        level = level.item()  # a number of numpy
     if isinstance(level, str) and level.strip():
         return _checked(_check_text, name, level, where=where)
     if isinstance(level, bool) or (isinstance(level, (int, float)) and is_number(level)):

@@ -53,9 +53,11 @@ LOCATION = ("machine", "instance_type", "region", "market", "nodes")
 HARDWARE = ("machine", "instance_type", "nodes")
 """Factors that determine the time of a trial; region and market determine only its price."""
 
+# A tie that three more measurements do not break is a matter of a few percent, for which no more money is spent.
 MAX_ADDED = 3
 """Largest number of repetitions that are added for a combination of factors."""
 
+# What cannot be predicted comes first: only its measurement tells about it, and improves the predictions.
 ANYWAY, PREDICTED, REPEATED = range(3)
 """Order of trials: first those whose time cannot be predicted, then predicted ones, then repetitions."""
 

@@ -38,7 +38,7 @@ class LocalRunner(ConnectedRunner):
     """Runs trials on this machine."""
 
     poll_seconds = 0.1
-    close_seconds = 60.0
+    close_seconds = 60.0  # longer than a supervisor waits for killed processes, KILL_SECONDS
 
     def check(self, trials: Sequence[Trial]) -> None:
         """Raise an error if the program of a trial is not installed, or if a trial needs more CPU cores than exist."""

@@ -23,9 +23,9 @@ secrets."""
 
 SUPERVISOR = Path(supervisor.__file__)
 
-START_SECONDS = 30.0
-STOP_SECONDS = 15.0
-GRACE_SECONDS = 5.0
+START_SECONDS = 30.0  # a supervisor answers at once, but a busy host may take a while to start it
+STOP_SECONDS = 15.0  # the grace period, and time to kill what ignores it
+GRACE_SECONDS = 5.0  # from SIGTERM to SIGKILL: enough for a program to write its last record
 
 
 @dataclass(frozen=True)

@@ -39,7 +39,8 @@ from vmselect.sweeps.runners.runner import (
 from vmselect.sweeps.runners.supervisor import Json, worker_environments, worker_folder
 from vmselect.units import format_bytes
 
-MAX_BUNDLE_BYTES = 512 << 20
+MAX_BUNDLE_BYTES = 512 << 20  # scripts are small; more is a data set in the folder of the scripts
+# Folders that belong to this machine, or that the host can make itself.
 EXCLUDED = {".git", ".venv", "venv", "__pycache__", ".mypy_cache", ".ruff_cache", ".pytest_cache", "node_modules"}
 OPTIONS = [f"-o{option}" for option in
            ("BatchMode=yes", "ConnectTimeout=15", "ServerAliveInterval=5", "ServerAliveCountMax=3")]  # fmt: skip
@@ -47,7 +48,7 @@ SILENCE_SECONDS = 20.0
 """Seconds without a message over the connection after which a supervisor ends its trial."""
 
 CALL_SECONDS, COPY_SECONDS = 120.0, 1200.0
-MAX_TRIES = 3
+MAX_TRIES = 3  # a short failure of the network must not lose a paid record
 SWEEPS = ".vmselect-sweeps"
 SILENT = "no answer from the host"
 
