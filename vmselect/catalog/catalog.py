@@ -402,7 +402,8 @@ class Catalog:
 
     def __repr__(self) -> str:
         oldest, newest = self.price_dates
-        return f"<Catalog: {count_of(len(self), 'price')} of {oldest} to {newest}, {self.origin}>"
+        conditions = f", where {', '.join(self.conditions)}" if self.conditions else ""
+        return f"<Catalog: {count_of(len(self), 'price')} of {oldest} to {newest}, {self.origin}{conditions}>"
 
     def _repr_html_(self) -> str:
         return f"<p>{html.escape(repr(self))}</p>" + str(self._frame.head(20).to_html(index=False))

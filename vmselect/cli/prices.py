@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
@@ -37,10 +38,8 @@ if TYPE_CHECKING:
 app = typer.Typer(help="Show, check and refresh the prices of VM types.", no_args_is_help=True)
 
 SPARE = ("provider", "service", "region", "market", "date", "retired", "source", "note")
-ProviderOption = Annotated[
-    list[str] | None, typer.Option("--provider", help="Provider, such as aws, azure or gcp; may be repeated.")
-]
-RegionOption = Annotated[list[str] | None, typer.Option("--region", help="Region, such as us-east-1; may be repeated.")]
+ProviderOption = Annotated[list[str] | None, typer.Option("--provider", help="Providers, as in aws,gcp.")]
+RegionOption = Annotated[list[str] | None, typer.Option("--region", help="Regions, as in us-east-1,eastus.")]
 
 
 @functools.cache
@@ -83,9 +82,9 @@ def show(
     provider: ProviderOption = None,
     region: RegionOption = None,
     market: Annotated[
-        str, typer.Option(help="Market of the prices: on_demand, spot, reserved_1y, reserved_3y, or all.")
+        str, typer.Option(help="Markets, as in on_demand,spot,reserved_1y,reserved_3y, or all.")
     ] = _defaults.MARKET,
-    gpu: Annotated[str | None, typer.Option(help="Show only VM types with this GPU, such as T4.")] = None,
+    gpu: Annotated[list[str] | None, typer.Option(help="Show only VM types with these GPUs, as in T4,L4.")] = None,
     date: DateOption = None,
     catalog: CatalogOption = None,
     own_prices: OwnPricesOption = None,
@@ -113,6 +112,12 @@ def show(
         raise typer.Exit(1)
 
 
+def split(names: list[str] | None) -> list[str] | None:
+    """Return the names in a repeated option, each of which may be a list with commas; None without any."""
+    # A comma before a blank is part of a name: regions of marketplaces are called "Texas, US".
+    return [name for listed in names or () for name in re.split(r",(?! )", listed)] or None
+
+
 class Prices(NamedTuple):
     """Prices that match a search, cheapest first, with their origin and findings about them."""
 
@@ -128,7 +133,7 @@ def find_prices(
     provider: list[str] | None,
     region: list[str] | None,
     market: str,
-    gpu: str | None,
+    gpu: list[str] | None,
     retired: bool,
 ) -> Prices:
     """Return the offers of ``prices`` that match. A finding lists the instance types without a price."""
@@ -142,8 +147,8 @@ def find_prices(
     if len(unpriced) < len(instance_types):  # offers() raises when none is priced
         instance_types = [name for name in instance_types if name not in unpriced]
     rows = prices.offers(
-        provider or None, region=region or None, market=market, gpu=gpu, instance_type=instance_types or None,
-        retired=None if retired or instance_types else False,
+        split(provider), region=split(region), market=split([market]), gpu=split(gpu),
+        instance_type=instance_types or None, retired=None if retired or instance_types else False,
     )  # fmt: skip
     rows = rows.sort_values("usd_per_hour", kind="stable")
     age = describe_age(rows["date"].astype(str).unique())
@@ -196,7 +201,7 @@ def refresh(
 
       vmselect prices refresh --provider azure
 
-      vmselect prices refresh --source skypilot --provider aws --region eu-west-1 --region us-east-2
+      vmselect prices refresh --source skypilot --provider aws --region eu-west-1,us-east-2
 
       vmselect prices refresh --source skypilot --provider lambda --region all
     """
@@ -215,7 +220,7 @@ def refresh(
                 bars.stop_task(task)
 
         outcome = refresh_prices(
-            provider or None, regions=region or None, max_age_hours=max_age_hours, source=source, progress=follow
+            split(provider), regions=split(region), max_age_hours=max_age_hours, source=source, progress=follow
         )
     rows = [vars(part) for part in sorted(outcome.parts, key=lambda part: (part.provider, part.region))]
     emit(rows, refresh_model(), format=format, title=f"Prices in {cache_folder()}")

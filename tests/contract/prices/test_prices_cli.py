@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 import vmselect as vs
 from vmselect.catalog.sources import build_table
-from vmselect.cli.prices import app
+from vmselect.cli.prices import app, split
 from vmselect.errors import CatalogError, RefreshError
 
 
@@ -123,3 +123,13 @@ def test_check_lists_invalid_rows(tmp_path) -> None:
     checked = run("check", str(damaged), "--before", str(path))
     assert checked.exit_code == 1
     assert "usd_per_hour -1" in " ".join(checked.stderr.split())
+
+
+def test_lists_are_written_with_commas_or_repeated() -> None:
+    once = run("show", "--provider", "aws,gcp", "--gpu", "t4,L4", "--market", "on_demand,spot", "--json")
+    again = run("show", "--provider", "aws", "--provider", "gcp", "--gpu", "T4", "--gpu", "L4", "--market",
+                "on_demand,spot", "--json")  # fmt: skip
+    rows = json.loads(once.stdout)
+    assert {(row["provider"], row["market"]) for row in rows} >= {("aws", "spot"), ("gcp", "on_demand")}
+    assert rows == json.loads(again.stdout)
+    assert split(["Texas, US,us-1"]) == ["Texas, US", "us-1"]
