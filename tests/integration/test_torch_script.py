@@ -117,9 +117,9 @@ def test_other_weights_are_another_training(tmp_path: Path, epochs: int) -> None
 def test_the_script_ends_after_the_last_training_that_is_wanted(tmp_path: Path) -> None:
     (only,) = probe(tmp_path / "first", lambda: frozen_then_tuned(1), last=1)
     assert (only.batch_size, len(only.timeline.epochs)) == (4, 1)
-    (only,) = probe(tmp_path / "second", lambda: frozen_then_tuned(4), wanted=(2,), last=2, names=["tuned"])
+    (only,) = probe(tmp_path / "second", lambda: frozen_then_tuned(4), chosen=(2,), last=2, names=["tuned"])
     assert (only.batch_size, only.fit.name, len(only.timeline.epochs)) == (6, "tuned", 2)
-    assert probe(tmp_path / "third", lambda: frozen_then_tuned(4), wanted=(3,), last=3) == []
+    assert probe(tmp_path / "third", lambda: frozen_then_tuned(4), chosen=(3,), last=3) == []
 
 
 def test_watched_every_training_is_seen_whole(tmp_path: Path) -> None:

@@ -145,7 +145,7 @@ def probe(
     """
     from vmselect.probe.options import check_target, choose_path
     from vmselect.probe.sampling import Alarm
-    from vmselect.probe.script import ScriptFailed, probe_script
+    from vmselect.probe.script import Choice, ScriptFailed, probe_script
 
     if script.endswith(".ipynb"):
         raise ArgumentError(
@@ -159,18 +159,22 @@ def probe(
     _note_misplaced(context, script, arguments or ())
     target = choose_path(path) or Path("profiles")
     check_target(target, "training")
-    wanted = several(check_count, "--fit", fit) if fit else ()
+    choice = Choice(
+        watch=watch,
+        fits=maybe(check_count, "--fits", fits),
+        numbers=several(check_count, "--fit", fit) if fit else (),
+        names=[check_name("--name", text) for text in name or ()],
+        validation_steps=validation_steps,
+    )
     when = _read_condition(alarm_when) if alarm_when is not None else {}
     if when and alarm is None:
         raise ArgumentError("--alarm-when has no command to run. Add --alarm with a command.")
     notice = Alarm(alarm, cpu=alarm_cpu, seconds=alarm_seconds, **when) if alarm is not None else None
     try:
         run = probe_script(
-            script, arguments or (), target, module=module, steps=steps, steady_seconds=steady_seconds,
-            validations=validations, validation_steps=validation_steps, seconds=seconds, watch=watch,
-            fits=maybe(check_count, "--fits", fits), wanted=wanted,
-            names=[check_name("--name", text) for text in name or ()],
+            script, arguments or (), target, choice, module=module,
             at_save=None if allow_saves or watch else functools.partial(_end_at_save, target, as_json),
+            steps=steps, steady_seconds=steady_seconds, validations=validations, seconds=seconds,
             sample=sample or None, alarm=notice, batch_size=batch_size, instance_type=instance_type, region=region,
             verbose=int(not is_quiet()),
         )  # fmt: skip
@@ -234,8 +238,8 @@ def _show_profiles(run: ScriptRun, target: Place, *, as_json: bool) -> None:
 def _note_misplaced(context: typer.Context, script: str, arguments: Iterable[str]) -> None:
     """Print a line if ``arguments`` of the script contain options that ``vmselect probe`` has, too."""
     own = {name for option in context.command.params for name in option.opts} - {*SCRIPT_OPTIONS}
-    given = dict.fromkeys(one.partition("=")[0] for one in arguments)
-    if misplaced := [name for name in given if name in own and name.startswith("-")]:
+    words = dict.fromkeys(argument.partition("=")[0] for argument in arguments)
+    if misplaced := [word for word in words if word in own and word.startswith("-")]:
         fact = f"{', '.join(misplaced)} was passed to {script}, not to vmselect probe"
         print_err([f"vmselect: {fact}. Write options of vmselect probe before the script's name."])
 
@@ -247,8 +251,8 @@ def _note_unknown_types(profiles: Iterable[Profile]) -> None:
     use itself.
     """
     named = (profile.placement.instance_type for profile in profiles)
-    given = {fact.value for fact in named if fact is not None and fact.source in ("argument", "environment")}
-    for name in sorted(given):
+    by_user = {fact.value for fact in named if fact is not None and fact.source in ("argument", "environment")}
+    for name in sorted(by_user):
         if note := note_unknown_type(name):
             correct = "vmselect history label FILE --instance-type NAME --replace"
             print_err([f"vmselect: {note} To correct a profile: {correct}"])
@@ -256,9 +260,9 @@ def _note_unknown_types(profiles: Iterable[Profile]) -> None:
 
 def _read_condition(text: str) -> dict[str, Any]:
     """Return the arguments ``quantity`` and ``above`` or ``below`` of an alarm for a text such as ``cpu_share>0.9``."""
-    found = re.fullmatch(r"\s*([\w*]+)\s*([<>])\s*(\S+)\s*", text)
+    condition = re.fullmatch(r"\s*([\w*]+)\s*([<>])\s*(\S+)\s*", text)
     try:
-        quantity, sign, number = found.groups() if found else ("", "", "")
+        quantity, sign, number = condition.groups() if condition else ("", "", "")
         return {"quantity": quantity, "above" if sign == ">" else "below": float(number)}
     except ValueError:
         message = f"--alarm-when {text!r} is invalid. Write quantity>number or quantity<number, as in cpu_share>0.9."

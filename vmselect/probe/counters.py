@@ -269,13 +269,13 @@ class ContainerReader:
                 yield quota / period
 
     def _memory_limit(self) -> tuple[int | None, Path | None]:
-        found: list[tuple[float, Path]] = []
+        limits: list[tuple[float, Path]] = []
         for folder in self._folders("memory"):
             for limit, used in (("max", "current"), ("limit_in_bytes", "usage_in_bytes")):
                 number, file = _read_number(folder / f"memory.{limit}"), folder / f"memory.{used}"
                 if number is not None and 0 < number < NO_LIMIT_BYTES and file.is_file():
-                    found.append((number, file))
-        smallest = min(found, default=None, key=lambda pair: pair[0])
+                    limits.append((number, file))
+        smallest = min(limits, default=None, key=lambda pair: pair[0])
         return (None, None) if smallest is None else (int(smallest[0]), smallest[1])
 
     def _count_throttled(self) -> dict[Path, tuple[float, float]]:

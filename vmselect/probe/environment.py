@@ -199,15 +199,15 @@ def backend_name() -> str | None:
 def read_versions() -> dict[str, str]:
     """Return the versions of Python and of the imported frameworks, by package."""
     loaded = {package: getattr(sys.modules.get(package), "__version__", None) for package in PACKAGES}
-    known = {package: version[:100] for package, version in loaded.items() if isinstance(version, str)}
-    return {"python": platform.python_version()} | known
+    versions = {package: version[:100] for package, version in loaded.items() if isinstance(version, str)}
+    return {"python": platform.python_version()} | versions
 
 
 def read_worker(model: Any, backend: str | None = None) -> tuple[int, int]:
     """Return the index of this process among the workers of a training (0 is the chief), and the number of workers."""
-    found = attempt(lambda: _read_cluster(model.distribute_strategy.cluster_resolver))
-    if found is not None:
-        return found
+    place = attempt(lambda: _read_cluster(model.distribute_strategy.cluster_resolver))
+    if place is not None:
+        return place
     jax, torch = sys.modules.get("jax"), sys.modules.get("torch")
     backend = backend or backend_name()
     if backend == "jax" and jax is not None:
@@ -292,13 +292,13 @@ def read_gpu_memory(backend: str | None = None) -> tuple[int, dict[str, Any]] | 
         return int(framework.cuda.max_memory_allocated()), {"reserved_bytes": reserved}
 
     readers = {"tensorflow": read_tensorflow, "jax": read_jax, "torch": read_torch}
-    found = attempt(readers[name])
-    return None if found is None or found[0] <= 0 else (found[0], {"source": name, **found[1]})
+    reading = attempt(readers[name])
+    return None if reading is None or reading[0] <= 0 else (reading[0], {"source": name, **reading[1]})
 
 
 def read_fixed_bytes(model: Any) -> dict[str, int]:
     """Return the bytes of weights, gradients and optimizer state of a Keras model; an empty dict if unknown."""
-    found = attempt(
+    sizes = attempt(
         lambda: {
             "weights_bytes": _count_bytes(model.weights),
             "gradients_bytes": _count_bytes(model.trainable_weights),
@@ -306,7 +306,7 @@ def read_fixed_bytes(model: Any) -> dict[str, int]:
         }
     )
     # The optimizer gets its variables at the first step.
-    return found if found and found["weights_bytes"] and found["optimizer_bytes"] else {}
+    return sizes if sizes and sizes["weights_bytes"] and sizes["optimizer_bytes"] else {}
 
 
 def read_torch_bytes(state: Callable[[], tuple[Iterable[Any], Iterable[Any]]]) -> dict[str, int]:
@@ -316,21 +316,25 @@ def read_torch_bytes(state: Callable[[], tuple[Iterable[Any], Iterable[Any]]]) -
     """
 
     def count(tensors: Iterable[Any]) -> int:
-        return sum(one.numel() * one.element_size() for one in {id(one): one for one in tensors}.values())
+        return sum(
+            tensor.numel() * tensor.element_size() for tensor in {id(tensor): tensor for tensor in tensors}.values()
+        )
 
     def read() -> dict[str, int]:
         weights, optimizers = state()
-        kept, slots = list(weights), [slot for one in optimizers for slot in one.state.values()]
+        kept, slots = list(weights), [slot for optimizer in optimizers for slot in optimizer.state.values()]
         values = [value for slot in slots for value in slot.values() if hasattr(value, "element_size")]
-        trained = [one for one in kept if one.requires_grad]
+        trained = [weight for weight in kept if weight.requires_grad]
         return {"weights_bytes": count(kept), "gradients_bytes": count(trained), "optimizer_bytes": count(values)}
 
-    found = attempt(read)
-    return found if found and found["weights_bytes"] else {}
+    sizes = attempt(read)
+    return sizes if sizes and sizes["weights_bytes"] else {}
 
 
 def _count_bytes(variables: Iterable[Any]) -> int:
-    return sum(math.prod(one.shape) * int(re.findall(r"\d+", str(one.dtype))[0]) // 8 for one in variables)
+    return sum(
+        math.prod(variable.shape) * int(re.findall(r"\d+", str(variable.dtype))[0]) // 8 for variable in variables
+    )
 
 
 def synchronize_devices(model: Any = None) -> None:

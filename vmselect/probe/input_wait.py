@@ -284,12 +284,12 @@ class StepTrace:
         """Return the last batch after which a complete trace fits before ``last_batch``; infinite if tracing is off."""
         return math.inf if self._trace is None else last_batch - 1 - self._steps
 
-    def plan_in_passing(self, wanted: int, last_batch: float) -> float:
+    def plan_in_passing(self, earliest: int, last_batch: float) -> float:
         """Return the batch after which to trace in an epoch that is not ended early; infinite if no trace fits.
 
-        This is the batch ``wanted``, or an earlier one if a trace would not fit before ``last_batch``.
+        This is the batch ``earliest``, or an earlier one if a trace would not fit before ``last_batch``.
         """
-        at = min(wanted, self.latest(last_batch))
+        at = min(earliest, self.latest(last_batch))
         return at if at >= SETTLED_STEPS and self.room(at, last_batch) else math.inf
 
     def begin(self, batch: int, last_batch: float, *, timer: StepTimer | None = None) -> bool:

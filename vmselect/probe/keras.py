@@ -34,7 +34,7 @@ THREADED = (
 )
 
 EVENTS = ("train", "epoch", "train_batch", "test", "test_batch")
-HOOKS = ("set_params", *(f"on_{what}_{when}" for what in EVENTS for when in ("begin", "end")))
+HOOKS = ("set_params", *(f"on_{event}_{when}" for event in EVENTS for when in ("begin", "end")))
 """Methods of Keras' callback list that Keras calls during a training, after ``set_model``."""
 
 
@@ -345,7 +345,7 @@ class IterationProbe(StepProbe, KerasProbe):
         self._stop_at = self._deadline_ns = self._last_batch = self._last_test_batch = self._enough_batches = math.inf
         self._thread = self._first_of_execution = 0
         self._first_step = True
-        self._epochs_wanted = self._validations_seen = 0
+        self._epochs_to_see = self._validations_seen = 0
         self._cut_epoch = False
         self._whole_epoch: bool | None = None
         self._cut_validation = False
@@ -455,7 +455,7 @@ class IterationProbe(StepProbe, KerasProbe):
             return
         if self.stop:
             # An epoch that is run only for its validation is cut short after one step.
-            enough = self.steps if self._epochs_seen < self._epochs_wanted else 0
+            enough = self.steps if self._epochs_seen < self._epochs_to_see else 0
             self._stop_at = enough + recording.steps_per_execution - 1
         self._plan_trace(recording)
 
@@ -489,7 +489,7 @@ class IterationProbe(StepProbe, KerasProbe):
     def _prepare(self, recording: Recording) -> None:
         self._timer = recording.timer
         self._thread = threading.get_ident()
-        self._epochs_wanted = max(1, self.validations)
+        self._epochs_to_see = max(1, self.validations)
         if recording.workers == 1:
             self._trace = StepTrace(recording.observation.trace, steps_per_execution=recording.steps_per_execution)
         if recording.steps is not None:
@@ -575,7 +575,7 @@ class IterationProbe(StepProbe, KerasProbe):
         ends early, these are the steps after the measured ones (see :meth:`_reach`). Measured steps are traced if the
         training is not ended early, and in the last epoch of the probe if too few steps follow the measured ones.
         """
-        last = self._epochs_seen + 1 >= self._epochs_wanted or not recording.fit.can_restart
+        last = self._epochs_seen + 1 >= self._epochs_to_see or not recording.fit.can_restart
         if self.stop and (not last or self._trace.room(self._stop_at, self._last_batch)):
             return
         at = self._trace.plan_in_passing(self.steps, self._last_batch)
@@ -612,7 +612,7 @@ class IterationProbe(StepProbe, KerasProbe):
         recording, latest = self._recording, self._trace.latest(self._last_batch)
         if recording is None or recording.is_steady(self.steady_seconds) or batch >= latest:
             return False
-        if self._epochs_seen >= self._epochs_wanted:
+        if self._epochs_seen >= self._epochs_to_see:
             return False
         seen = timer.steady_taken()
         more = math.ceil(((self.steady_seconds or 0) * 1e9 - seen) * batch / seen) if seen else 1
@@ -646,8 +646,8 @@ class IterationProbe(StepProbe, KerasProbe):
             if self._cut_epoch or last is None:
                 self._whole_epoch = False
                 return
-            known = recording.steps is not None
-            self._whole_epoch = last[1] >= self._last_batch if known else not self._model.stop_training
+            has_length = recording.steps is not None
+            self._whole_epoch = last[1] >= self._last_batch if has_length else not self._model.stop_training
             # The first whole epoch determines the number of steps and examples of an epoch.
             if self._whole_epoch and recording.counted_steps is None:
                 recording.counted_steps = last[1] + 1
@@ -657,7 +657,7 @@ class IterationProbe(StepProbe, KerasProbe):
     def _has_enough(self, recording: Recording, epoch: int) -> bool:
         if recording.is_late(self.seconds) or (self._cut_epoch and not recording.fit.can_restart):
             return True
-        if self._epochs_seen < self._epochs_wanted:
+        if self._epochs_seen < self._epochs_to_see:
             return False
         if self._validations_seen >= self.validations:
             return True

@@ -83,8 +83,8 @@ class LoopProbe(Probe):
             alarm=alarm,
             verbose=verbose,
         )
-        self._steps_wanted = check_count("steps", steps)
-        self._epochs_wanted = max(1, check_count("validations", validations, least=0, most=2))
+        self._steps_to_see = check_count("steps", steps)
+        self._epochs_to_see = max(1, check_count("validations", validations, least=0, most=2))
         self._seconds = maybe(check_seconds, "seconds", seconds, above=0)
         self._stop = check_flag("stop", stop)
         self._model = maybe(check_name, "model", model)
@@ -115,7 +115,7 @@ class LoopProbe(Probe):
         recording = self._recording
         if recording is None or not self._stop or self._stepping:
             return False
-        return self._epochs_begun >= self._epochs_wanted or recording.is_late(self._seconds)
+        return self._epochs_begun >= self._epochs_to_see or recording.is_late(self._seconds)
 
     def __enter__(self) -> LoopProbe:
         for around in AROUND:
@@ -163,7 +163,7 @@ class LoopProbe(Probe):
         try:
             for batch in recording.observation.watch(batches):
                 yield batch
-                enough = self._stop and (index >= self._steps_wanted or recording.is_late(self._seconds))
+                enough = self._stop and (index >= self._steps_to_see or recording.is_late(self._seconds))
                 if recording.blocks is None:
                     self._synchronize()
                 recording.end_step(index, last=enough)
@@ -198,7 +198,7 @@ class LoopProbe(Probe):
             recording.set_backend(name_loop_backend())
             if recording.is_asynchronous or self._is_asynchronous:
                 overlap = recording.has_gpu or recording.backend is None
-                watched_after = None if self._stop else self._steps_wanted
+                watched_after = None if self._stop else self._steps_to_see
                 recording.begin_blocks(self._synchronize, overlap=overlap, watched_after=watched_after)
         recording.note()
 

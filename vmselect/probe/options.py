@@ -64,7 +64,9 @@ class Options(CommonOptions):
     def __post_init__(self) -> None:
         super().__post_init__()
         metrics = check_mapping("metrics", {} if self.metrics is None else self.metrics)
-        self.metrics = {name: one if callable(one) else _as_number(name, one) for name, one in metrics.items()}
+        self.metrics = {
+            name: metric if callable(metric) else _as_number(name, metric) for name, metric in metrics.items()
+        }
         self.name = maybe(check_name, "name", self.name)
         self.sample, self.alarm = check_sample(self.sample, self.alarm)
 
@@ -83,19 +85,19 @@ def evaluate_metrics(metrics: Metrics) -> dict[str, float]:
     return {name: _as_number(name, metric() if callable(metric) else metric) for name, metric in metrics.items()}
 
 
-def read_factors(given: Factors | None) -> Factors:
-    """Return the factors in the environment variable ``VMSELECT_FACTORS``, overridden by the ``given`` factors."""
+def read_factors(factors: Factors | None) -> Factors:
+    """Return the factors in the environment variable ``VMSELECT_FACTORS``, overridden by ``factors``."""
     text = os.environ.get("VMSELECT_FACTORS", "").strip()
     try:
         defined = json.loads(text) if text else None
     except ValueError:
         defined = text
-    return check_factors("VMSELECT_FACTORS", defined) | dict(given or {})
+    return check_factors("VMSELECT_FACTORS", defined) | dict(factors or {})
 
 
-def choose_path(given: str | os.PathLike[str] | None) -> Place | None:
-    """Return the path or URL for a record: ``given``, else the environment variable ``VMSELECT_FOLDER``, else None."""
-    chosen = given or os.environ.get("VMSELECT_FOLDER", "").strip()
+def choose_path(path: str | os.PathLike[str] | None) -> Place | None:
+    """Return the path or URL for a record: ``path``, else the environment variable ``VMSELECT_FOLDER``, else None."""
+    chosen = path or os.environ.get("VMSELECT_FOLDER", "").strip()
     return check_place("path", chosen) if chosen else None
 
 

@@ -127,9 +127,9 @@ def read_schedule(
         every = max(1, frequency)
         first = every - initial_epoch % every
         return Schedule(every, first if first != every else None)
-    numbers = sorted({int(one) - initial_epoch for one in frequency if isinstance(one, Integral)})
+    numbers = sorted({int(number) - initial_epoch for number in frequency if isinstance(number, Integral)})
     remaining = None if epochs is None else epochs - initial_epoch
-    numbers = [one for one in numbers if one > 0 and (remaining is None or one <= remaining)]
+    numbers = [number for number in numbers if number > 0 and (remaining is None or number <= remaining)]
     if not numbers:
         return None
     first, more = numbers[0], len(numbers) - 1
@@ -142,9 +142,9 @@ def read_schedule(
 def find_earliest_stop(callbacks: Iterable[Any]) -> int | None:
     """Return the least number of epochs after which early stopping can end the training; None if it is not used."""
     earliest = [
-        max(0, getattr(one, "start_from_epoch", 0)) + max(1, getattr(one, "patience", 0)) + 1
-        for one in callbacks
-        if any(kind.__name__ == "EarlyStopping" for kind in type(one).__mro__)
+        max(0, getattr(callback, "start_from_epoch", 0)) + max(1, getattr(callback, "patience", 0)) + 1
+        for callback in callbacks
+        if any(kind.__name__ == "EarlyStopping" for kind in type(callback).__mro__)
     ]
     return min(earliest, default=None)
 
@@ -390,8 +390,8 @@ class Recording:
         """Keep the numbers in the ``logs`` of an epoch. Other values, such as tensors on a GPU, are ignored."""
         with self.timer.leave_out():
             plain = {str(name): value for name, value in (logs or {}).items() if isinstance(value, Real)}
-            found = {name: float(value) if math.isfinite(value) else None for name, value in plain.items()}
-            self.logs.append((epoch, found))
+            numbers = {name: float(value) if math.isfinite(value) else None for name, value in plain.items()}
+            self.logs.append((epoch, numbers))
 
     def _build_logs(self) -> EpochLogs | None:
         from vmselect.records.training import MAX_EPOCHS, EpochLogs
@@ -495,19 +495,19 @@ class Recording:
 
         if self._environment.framework_gpus == 0:
             return {}
-        found = environment.read_gpu_memory(self.backend)
-        if found is not None and self._number[0] > 1 and self._peak_before and found[0] <= self._peak_before:
+        reading = environment.read_gpu_memory(self.backend)
+        if reading is not None and self._number[0] > 1 and self._peak_before and reading[0] <= self._peak_before:
             return {}
-        if found is None and usage is not None:
-            found = _read_sampled_gpu_memory(usage)
-        if found is None:
+        if reading is None and usage is not None:
+            reading = _read_sampled_gpu_memory(usage)
+        if reading is None:
             return {}
         # Shapes do not change, so they are read once, after the optimizer has its variables.
         if not self._fixed_bytes:
             self._fixed_bytes = environment.read_fixed_bytes(self.model)
         if not self._fixed_bytes and self.torch_state is not None and self.timer.steps:
             self._fixed_bytes = environment.read_torch_bytes(self.torch_state)
-        peak, details = found
+        peak, details = reading
         return {"peak_gpu_memory_bytes": peak, "gpu_memory": GpuMemory(**details, **self._fixed_bytes)}
 
     def _build_setup(self) -> Setup:
@@ -551,8 +551,8 @@ class Recording:
 def _read_sampled_gpu_memory(usage: Usage) -> tuple[int, dict[str, Any]] | None:
     """Return the highest sample of used GPU memory in bytes, as the driver reported it; None if it was not sampled."""
     names = [name for name in usage.quantities() if re.fullmatch(r"gpu\d+_memory_used_bytes", name)]
-    found = [one.maximum for phase in usage.phases.values() for name in names if (one := phase.get(name))]
-    return (int(max(found)), {"source": "nvml"}) if found else None
+    maxima = [summary.maximum for phase in usage.phases.values() for name in names if (summary := phase.get(name))]
+    return (int(max(maxima)), {"source": "nvml"}) if maxima else None
 
 
 def describe_end(

@@ -107,10 +107,10 @@ class Alarm:
 
     def check(self, now: float, values: Mapping[str, float], limits: Limits | None) -> None:
         """Check the sample ``values``, taken ``now`` seconds after the start, and call ``notify`` if necessary."""
-        found = self._check_quantity(values) if self.quantity else self._check_cpu(values, limits)
-        if found is None:
+        state = self._check_quantity(values) if self.quantity else self._check_cpu(values, limits)
+        if state is None:
             return
-        beyond, finding = found
+        beyond, finding = state
         if not beyond:
             self.reset()
             return
@@ -127,7 +127,7 @@ class Alarm:
             return None
         extreme, threshold = (min, self.below) if self.above is None else (max, self.above)
         assert threshold is not None
-        name = extreme(seen, key=lambda one: seen[one])
+        name = extreme(seen, key=lambda quantity: seen[quantity])
         side, beyond = ("below", seen[name] < threshold) if self.above is None else ("above", seen[name] > threshold)
         message = f"{name} has been {side} {threshold:g} for {format_seconds(self.seconds)}, now {seen[name]:.4g}."
         remedy = "Check the machine now, or pass the record to vmselect.diagnose() after the training."
@@ -135,14 +135,14 @@ class Alarm:
 
     def _check_cpu(self, values: Mapping[str, float], limits: Limits | None) -> tuple[bool, Finding] | None:
         """Return a pair: whether CPU utilization is above its threshold, and a finding. None if it was not sampled."""
-        share, who = values.get("usable_cpu_share"), "The CPU has"
+        share, subject = values.get("usable_cpu_share"), "The CPU has"
         allowed = None if limits is None else limits.container_cores
         if limits is not None and allowed is not None and (limits.cores is None or allowed < limits.cores):
-            who = f"The container's {allowed:g} CPU core{' has' if allowed == 1 else 's have'}"
+            subject = f"The container's {allowed:g} CPU core{' has' if allowed == 1 else 's have'}"
             share = min(1.0, values["process_cores"] / allowed) if "process_cores" in values else None
         if share is None:
             return None
-        message = f"{who} been more than {self.cpu:.0%} busy for {format_seconds(self.seconds)}, now {share:.0%}."
+        message = f"{subject} been more than {self.cpu:.0%} busy for {format_seconds(self.seconds)}, now {share:.0%}."
         remedy = "Use a machine with more CPU cores, end other programs, or simplify the preprocessing."
         return share > self.cpu, Finding("cpu-saturated", message, remedy, "info")
 
@@ -199,10 +199,10 @@ class PhaseTally:
         """Return count, seconds, mean, maximum, median and 95th percentile of each quantity in this phase."""
         from vmselect.records.usage import Summary
 
-        found = {}
+        summaries = {}
         for name, (count, seconds, weighted, maximum) in self.sums.items():
             kept = sorted(values[name] for _, values in self.rows if name in values) or [maximum]
-            found[name] = Summary(
+            summaries[name] = Summary(
                 count=count,
                 seconds=_round(seconds),
                 mean=_round(weighted / seconds),
@@ -210,7 +210,7 @@ class PhaseTally:
                 p50=_round(_percentile(kept, 0.5)),
                 p95=_round(_percentile(kept, 0.95)),
             )
-        return found
+        return summaries
 
 
 class Tally:
@@ -340,9 +340,9 @@ class Sampler:
         self._phase = phase
         if self._due or now - self._read_at < MIN_SAMPLE_SECONDS:
             return
-        if any(self._early.get(one, 0) < MAX_EARLY_SAMPLES for one in both):
-            for one in both:
-                self._early[one] = self._early.get(one, 0) + 1
+        if any(self._early.get(either, 0) < MAX_EARLY_SAMPLES for either in both):
+            for either in both:
+                self._early[either] = self._early.get(either, 0) + 1
             self._due = True
             self._wake.set()
 

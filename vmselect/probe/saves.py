@@ -93,7 +93,7 @@ SAVES: dict[str, dict[str, str]] = {
 """Maps each module to its functions that save models, and these to the names that messages use."""
 
 for _version in ("orbax.checkpoint.v1", "orbax.checkpoint.experimental.v1"):
-    _names = [f"save{what}{how}" for what in ("", "_pytree", "_checkpointables") for how in ("", "_async")]
+    _names = [f"save{content}{how}" for content in ("", "_pytree", "_checkpointables") for how in ("", "_async")]
     SAVES[f"{_version}._src.saving.saving"] = {name: f"{_version}.{name}" for name in _names}
     SAVES[f"{_version}._src.training.checkpointer"] = {
         f"Checkpointer.{name}": f"orbax Checkpointer.{name}" for name in _names

@@ -55,94 +55,55 @@ class ScriptRun:
     profiles: Sequence[Profile]
 
 
+@dataclass(frozen=True, kw_only=True)
+class Choice:
+    """Which trainings of a script are measured, and how."""
+
+    watch: bool = False
+    """Whether trainings are measured until they end, instead of being ended early."""
+    fits: int | None = None
+    """Number of trainings after which the script ends."""
+    numbers: Collection[int] = ()
+    """Numbers of the trainings to measure, counted from 1; if there are none, all are measured."""
+    names: Sequence[str] = ()
+    """Names of the measured trainings, in their order."""
+    validation_steps: int | None = None
+    """Number of batches after which to end the second validation, with Keras."""
+
+    def includes(self, number: int) -> bool:
+        """Return whether the training with this ``number`` is measured."""
+        return not self.numbers or number in self.numbers
+
+    @property
+    def last(self) -> float:
+        """Number of the training after which the script ends."""
+        return self.fits or max(self.numbers, default=math.inf)
+
+
 def probe_script(
     script: str,
     arguments: Sequence[str],
     target: Place,
+    choice: Choice,
     *,
     module: bool,
-    steady_seconds: float,
-    validation_steps: int | None,
-    watch: bool,
-    fits: int | None,
-    wanted: Collection[int],
-    names: Sequence[str],
     at_save: Callable[[Save, ScriptRun], int] | None,
     **options: Any,
 ) -> ScriptRun:
     """Run ``script``, measure its trainings and write profiles to ``target``. See ``vmselect probe --help``.
 
     ``at_save`` is called when the script is about to save a model, with the call and what was measured until then. It
-    returns the exit code, with which the program then ends. If it is None, saves take place.
-
-    ``wanted`` contains the numbers of the trainings to measure, counted from 1; if it is empty, all are measured. Their
-    records get the ``names``, in order. ``options`` are further arguments of the probes, such as ``steps``.
+    returns the exit code, with which the program then ends. If it is None, saves take place. ``options`` are further
+    arguments of the probes, such as ``steps``.
     """
-    last = fits or max(wanted, default=math.inf)
-    names_left = list(names)
-    cleanup = ExitStack()
-    options |= {"stop": not watch, "steady_seconds": None if watch else steady_seconds}
-    options["protect_files"] = at_save is not None
-
-    def new_probe(number: int, kind: Any) -> Any:
-        if wanted and number not in wanted:
-            # Without a path the probe would write to the folder in VMSELECT_FOLDER.
-            unwanted = checkpoints.make_scratch_folder(target if isinstance(target, Path) else Path.cwd())
-            cleanup.callback(checkpoints.remove_scratch_folder, unwanted)
-            return kind(unwanted, steps=1, validations=0, stop=not watch, verbose=0, sample=None)
-        keras_only = {"validation_steps": validation_steps} if kind is IterationProbe else {}
-        made = kind(target, name=names_left.pop(0) if names_left else None, **options, **keras_only)
-        made._advises = False
-        return made
-
-    new_probe(max(wanted, default=1), IterationProbe)  # rejects invalid options before the script loads its data
-    cleanup.close()
-    names_left = list(names)
-    torch_script = TorchScript(
-        target,
-        model=Path(script).stem,
-        names=names_left,
-        wanted=wanted,
-        last=last if fits or wanted or watch else 1,
-        **options,
-    )
-    loops: list[LoopProbe] = []
-
-    @contextmanager
-    def around_loop(probe: LoopProbe, own: Options) -> Iterator[None]:
-        loops.append(probe)
-        own.path = own.path or choose_path(None) or target
-        with torch_script.disabled():
-            yield
-
-    trainings = Trainings(new_probe, last=last, beside=torch_script.disabled)
-    trainings.patch()
-    after_import(LOADER_MODULE, torch_script.watch_loader)
-    after_import(OPTIMIZER_MODULE, torch_script.watch_optimizer)
-    after_import(GRADIENT_MODULE, torch_script.watch_gradients)
-
-    def count() -> ScriptRun:
-        chosen = [probe for number, probe in enumerate(trainings.probes, 1) if not wanted or number in wanted]
-        profiles = [probe.profile for probe in [*chosen, *loops] if probe.measured]
-        measured = len(profiles) + torch_script.profiles_kept
-        if torch_script.measured:
-            profiles.append(torch_script.profile)
-        return ScriptRun(len(trainings.probes), measured, profiles)
-
-    def end_at(save: Save) -> int:
-        for probe in (*trainings.probes, *loops, torch_script):
-            probe.end_program()
-        checkpoints.remove_scratch_folders()
-        return at_save(save, count()) if at_save is not None else 0
-
-    with cleanup:
+    with ExitStack() as cleanup:
+        probes = _Probes(target, choice, cleanup, Path(script).stem, {**options, "protect_files": at_save is not None})
+        probes.install()
         if at_save is not None:
-            stop_at_saves(end_at)
+            stop_at_saves(lambda save: at_save(save, probes.end_program()))
             cleanup.callback(end_other_processes)
-        loop.AROUND.append(around_loop)
-        cleanup.callback(loop.AROUND.remove, around_loop)
         try:
-            _run_script(script, arguments, module=module, on_error=torch_script.close)
+            _run_script(script, arguments, module=module, on_error=probes.torch_script.close)
         except EnoughTrainings:
             pass
         except SystemExit as ended:
@@ -151,8 +112,80 @@ def probe_script(
         for thread in threading.enumerate():  # the interpreter would also wait for these threads
             if thread is not threading.current_thread() and not thread.daemon:
                 thread.join()
-        torch_script.close()
-    return count()
+        probes.torch_script.close()
+    return probes.count()
+
+
+class _Probes:
+    """The probes of all trainings in a script, whatever library trains."""
+
+    def __init__(self, target: Place, choice: Choice, cleanup: ExitStack, model: str, options: dict[str, Any]) -> None:
+        self._target, self._choice, self._cleanup, self._options = target, choice, cleanup, options
+        options["stop"] = not choice.watch
+        if choice.watch:
+            options["steady_seconds"] = None
+        self._names: list[str] = []
+        self._make(max(choice.numbers, default=1), IterationProbe)  # rejects invalid options before the script runs
+        self._names += choice.names
+        # A probe cannot end a plain torch loop, so by default the script ends after its first training.
+        several = choice.fits or choice.numbers or choice.watch
+        self.torch_script = TorchScript(
+            target,
+            model=model,
+            names=self._names,
+            chosen=choice.numbers,
+            last=choice.last if several else 1,
+            **options,
+        )
+        self._trainings = Trainings(self._make, last=choice.last, beside=self.torch_script.disabled)
+        self._loops: list[LoopProbe] = []
+
+    def install(self) -> None:
+        """Measure all trainings of this process from now on, until the ``cleanup`` is closed."""
+        self._trainings.patch()
+        after_import(LOADER_MODULE, self.torch_script.watch_loader)
+        after_import(OPTIMIZER_MODULE, self.torch_script.watch_optimizer)
+        after_import(GRADIENT_MODULE, self.torch_script.watch_gradients)
+        loop.AROUND.append(self._around_loop)
+        self._cleanup.callback(loop.AROUND.remove, self._around_loop)
+
+    def _make(self, number: int, kind: Any) -> Any:
+        """Return a new probe of the class ``kind`` for the training with this ``number``."""
+        choice, target = self._choice, self._target
+        if not choice.includes(number):
+            # Without a path the probe would write to the folder in VMSELECT_FOLDER.
+            folder = checkpoints.make_scratch_folder(target if isinstance(target, Path) else Path.cwd())
+            self._cleanup.callback(checkpoints.remove_scratch_folder, folder)
+            return kind(folder, steps=1, validations=0, stop=not choice.watch, verbose=0, sample=None)
+        keras_only = {"validation_steps": choice.validation_steps} if kind is IterationProbe else {}
+        name = self._names.pop(0) if self._names else None
+        made = kind(target, name=name, **self._options, **keras_only)
+        made._advises = False
+        return made
+
+    @contextmanager
+    def _around_loop(self, probe: LoopProbe, own: Options) -> Iterator[None]:
+        self._loops.append(probe)
+        own.path = own.path or choose_path(None) or self._target
+        with self.torch_script.disabled():
+            yield
+
+    def count(self) -> ScriptRun:
+        """Return what has been measured until now."""
+        fits = self._trainings.probes
+        chosen = [probe for number, probe in enumerate(fits, 1) if self._choice.includes(number)]
+        profiles = [probe.profile for probe in [*chosen, *self._loops] if probe.measured]
+        measured = len(profiles) + self.torch_script.profiles_kept
+        if self.torch_script.measured:
+            profiles.append(self.torch_script.profile)
+        return ScriptRun(len(fits), measured, profiles)
+
+    def end_program(self) -> ScriptRun:
+        """End all recordings, because the program ends here, and return what has been measured."""
+        for probe in (*self._trainings.probes, *self._loops, self.torch_script):
+            probe.end_program()
+        checkpoints.remove_scratch_folders()
+        return self.count()
 
 
 def _run_script(
@@ -213,15 +246,15 @@ class Trainings:
 
         module.Model.fit = fit_with_probe
 
-    def _with_probe(self, given: Any) -> Any:
-        """Return the callbacks for a Keras training: the ``given`` callbacks and a probe."""
-        several = list(given) if isinstance(given, (list, tuple)) else [] if given is None else [given]
+    def _with_probe(self, callbacks: Any) -> Any:
+        """Return the ``callbacks`` of a Keras training and a probe."""
+        several = list(callbacks) if isinstance(callbacks, (list, tuple)) else [] if callbacks is None else [callbacks]
         probe, is_new = self._choose_probe(several, KerasProbe, IterationProbe)
         if not is_new:
             return several
-        if hasattr(given, "callbacks") and callable(getattr(given, "append", None)):  # a CallbackList
-            given.append(probe)
-            return given
+        if hasattr(callbacks, "callbacks") and callable(getattr(callbacks, "append", None)):  # a CallbackList
+            callbacks.append(probe)
+            return callbacks
         # The probe comes first, so that it can redirect files that other callbacks write during their setup.
         return [probe, *several]
 
@@ -267,7 +300,7 @@ class Trainings:
 
     def _choose_probe(self, callbacks: Iterable[Any], kind: type, new: type | None = None) -> tuple[Any, bool]:
         """Return the script's own probe of this ``kind`` among ``callbacks``, or a new probe, and whether it is new."""
-        own = next((one for one in callbacks if isinstance(one, kind)), None)
+        own = next((callback for callback in callbacks if isinstance(callback, kind)), None)
         probe = own if own is not None else self.new_probe(len(self.probes) + 1, new or kind)
         self.probes.append(probe)
         return probe, own is None

@@ -22,7 +22,7 @@ import math
 import sys
 import time
 import weakref
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import FrameType
@@ -51,7 +51,7 @@ class EnoughTrainings(BaseException):
 class TorchScript(StepProbe):
     """Measures torch trainings of this process, after :meth:`watch_loader` and :meth:`watch_optimizer` were called.
 
-    ``wanted`` contains the numbers of the trainings to measure, counted from 1; if it is empty, all are measured. Their
+    ``chosen`` contains the numbers of the trainings to measure, counted from 1; if it is empty, all are measured. Their
     records get the ``names``, in order. Each epoch of other trainings is ended after one step. The script ends
     after training number ``last``.
     """
@@ -61,7 +61,7 @@ class TorchScript(StepProbe):
 
     model: str | None = None
     names: list[str] = field(default_factory=list)
-    wanted: Collection[int] = ()
+    chosen: Collection[int] = ()
     last: float = math.inf
 
     def _reset(self) -> None:
@@ -71,7 +71,7 @@ class TorchScript(StepProbe):
         self._training: weakref.ref[_Pass] | None = None
         self._validation: _Pass | None = None
         self._epochs = 0
-        self._epochs_wanted = max(1, self.validations)
+        self._epochs_to_see = max(1, self.validations)
         self._whole = self._cut_short = False
         self._undo: list[Callable[[], object]] = []
         self._disabled = self._new_pass = False
@@ -156,7 +156,7 @@ class TorchScript(StepProbe):
             self._optimizer = weakref.ref(optimizer)  # the probe must not keep the weights in memory
         if self._without_loader:
             self._end_loop_step(optimizer)
-        elif not self._number and not self._disabled and self._running() is None and self._is_wanted(1):
+        elif not self._number and not self._disabled and self._running() is None and self._is_chosen(1):
             self._begin_loop(optimizer)
 
     def _read_state(self) -> tuple[list[Any], list[Any]]:
@@ -164,7 +164,7 @@ class TorchScript(StepProbe):
         optimizer = self._optimizer() if self._optimizer is not None else None
         if optimizer is None:
             return [], []
-        return [one for group in optimizer.param_groups for one in group["params"]], [optimizer]
+        return _weights_of(optimizer), [optimizer]
 
     # -- a loop without a loader -------------------------------------------------------------------------------------
 
@@ -180,8 +180,7 @@ class TorchScript(StepProbe):
         with recording.timer.leave_out():
             recording.model_name = self.model
             recording.name = self.names.pop(0) if self.names else None
-            weights = [one for group in optimizer.param_groups for one in group["params"]]
-            recording.describe_torch([(tuple(one.shape), bool(one.requires_grad)) for one in weights], None)
+            recording.describe_torch(_shapes_of(_weights_of(optimizer)), None)
             recording.torch_state = self._read_state
         recording.timer.begin_epoch(0)
         recording.timer.open()
@@ -216,12 +215,12 @@ class TorchScript(StepProbe):
         if torch.is_grad_enabled():
             if running is not None and running.read and running.loader is not loader:
                 return iterate(loader)  # additional data of a training
-            known = self._loader() if self._loader is not None else loader
-            unsure = loader is not known and self._recording is not None and self._recording.timer.current is not None
+            usual = self._loader() if self._loader is not None else loader
+            unsure = loader is not usual and self._recording is not None and self._recording.timer.current is not None
         if torch.is_grad_enabled() and not unsure:
             self._end_epoch()
             self._end_when_enough()
-            if self._recording is None and not self._number and self._is_wanted(1):
+            if self._recording is None and not self._number and self._is_chosen(1):
                 self._start(self, backend="torch").model_name = self.model
             begun = _Pass(self, loader, iterate, training=True)
             self._training = weakref.ref(begun)
@@ -242,17 +241,17 @@ class TorchScript(StepProbe):
     def _running(self) -> _Pass | None:
         return self._training() if self._training is not None else None
 
-    def _is_wanted(self, number: int) -> bool:
-        return not self.wanted or number in self.wanted
+    def _is_chosen(self, number: int) -> bool:
+        return not self.chosen or number in self.chosen
 
     def _recognize(self, now: _Pass) -> None:
         """Find out whether the pass ``now``, in which an optimizer has updated weights, belongs to a new training."""
         self._training = weakref.ref(now)
         optimizer = self._optimizer() if self._optimizer is not None else None
-        weights = [one for group in optimizer.param_groups for one in group["params"]] if optimizer is not None else []
+        weights = _weights_of(optimizer) if optimizer is not None else []
         same = len(weights) == len(self._weights) and all(
-            trained == one.requires_grad and weight() is one
-            for (weight, trained), one in zip(self._weights, weights, strict=True)
+            trained == weight.requires_grad and reference() is weight
+            for (reference, trained), weight in zip(self._weights, weights, strict=True)
         )
         if not self._number or (weights and not same):
             self._begin_training(now, weights)
@@ -271,9 +270,9 @@ class TorchScript(StepProbe):
             if self._number >= self.last:
                 raise EnoughTrainings
         self._number += 1
-        self._weights = [(weakref.ref(one), one.requires_grad) for one in weights]
+        self._weights = [(weakref.ref(weight), weight.requires_grad) for weight in weights]
         self._epochs, self._cut_short = 0, False
-        if not self._is_wanted(self._number):
+        if not self._is_chosen(self._number):
             take_initialization()  # counts the training
             return
         recording = self._recording
@@ -283,7 +282,7 @@ class TorchScript(StepProbe):
             recording.model_name = self.model
         loader = first.loader
         recording.name = self.names.pop(0) if self.names else None
-        recording.describe_torch([(tuple(one.shape), bool(one.requires_grad)) for one in weights], loader)
+        recording.describe_torch(_shapes_of(weights), loader)
         recording.torch_state = self._read_state
         recording.steps = length_of(loader)
         if not loader.drop_last and recording.steps is not None and recording.workers == 1:
@@ -353,7 +352,7 @@ class TorchScript(StepProbe):
             return True
         self._cut_short = True
         if late:
-            self._epochs = max(self._epochs, self._epochs_wanted)
+            self._epochs = max(self._epochs, self._epochs_to_see)
         return False
 
     def end_pass(self, ended: _Pass, *, whole: bool) -> None:
@@ -402,7 +401,7 @@ class TorchScript(StepProbe):
 
     def _has_enough(self, recording: Recording) -> bool:
         seen = self.stop and recording.saw_anything
-        return seen and (self._epochs >= self._epochs_wanted or recording.is_late(self.seconds))
+        return seen and (self._epochs >= self._epochs_to_see or recording.is_late(self.seconds))
 
     def _close(self, outcome: Outcome, detail: str | None = None) -> None:
         self._end_validation()
@@ -505,6 +504,15 @@ class _Validation:
         elif self._begun:
             self._recording.timer.cancel_validation()
         return self._ran
+
+
+def _weights_of(optimizer: Any) -> list[Any]:
+    return [weight for group in optimizer.param_groups for weight in group["params"]]
+
+
+def _shapes_of(weights: Iterable[Any]) -> list[tuple[tuple[int, ...], bool]]:
+    """Return shape of each weight, and whether it is trained."""
+    return [(tuple(weight.shape), bool(weight.requires_grad)) for weight in weights]
 
 
 def _is_called_by_torch(frame: FrameType) -> bool:

@@ -70,7 +70,9 @@ class TrainerProbe(StepProbe):
         with recording.timer.leave_out():
             self._validates = validates
             recording.model_name = type(model).__name__
-            weights = [(name, tuple(one.shape), bool(one.requires_grad)) for name, one in model.named_parameters()]
+            weights = [
+                (name, tuple(weight.shape), bool(weight.requires_grad)) for name, weight in model.named_parameters()
+            ]
             recording.describe_torch(weights, loader)
             recording.torch_state = lambda: ([*model.parameters(), *model.buffers()], optimizers())
             recording.steps, recording.epochs = steps, epochs
@@ -244,7 +246,10 @@ class LightningProbe(TrainerProbe):
         """Redirect checkpoints and logs of ``trainer`` to a scratch folder if the probe will end the training early."""
         writers = [trainer, *trainer.callbacks, *trainer.loggers]
         self._redirect(
-            (one, name) for one in writers for name in FOLDERS if isinstance(vars(one).get(name, 0), str | None)
+            (writer, name)
+            for writer in writers
+            for name in FOLDERS
+            if isinstance(vars(writer).get(name, 0), str | None)
         )
 
     def setup(self, trainer: Any, module: Any, stage: str) -> None:
@@ -363,7 +368,7 @@ class HuggingFaceProbe(TrainerProbe):
         self._begin(alive=watch_call(sys._getframe(), "train"))
         self._begun = True
 
-    def on_train_begin(self, args: Any, state: Any, control: Any, **known: Any) -> None:
+    def on_train_begin(self, args: Any, state: Any, control: Any, **objects: Any) -> None:
         """Record model and data before the first epoch. Called by the trainer."""
         if not self._begun or self._recording is None:
             self.begin()
@@ -373,7 +378,7 @@ class HuggingFaceProbe(TrainerProbe):
         recording = self._recording
         if recording is None:
             return
-        loader, accumulate = known.get("train_dataloader"), args.gradient_accumulation_steps
+        loader, accumulate = objects.get("train_dataloader"), args.gradient_accumulation_steps
         if _word(args.save_strategy) == "steps" and 1 <= state.save_steps <= state.max_steps:
             recording.saving, recording.save_freq = "batches", int(state.save_steps) * accumulate
         steps = in_epoch = length_of(loader)
@@ -391,37 +396,37 @@ class HuggingFaceProbe(TrainerProbe):
         every = max(1, round(1 / often))  # number of epochs between two epochs with validations
         self._describe(
             recording,
-            known["model"],
+            objects["model"],
             loader,
             steps=steps,
             epochs=epochs,
             validation_freq=every,
             validations_per_epoch=often * every,
             validates=strategy in ("steps", "epoch") and not (often < 1 and in_steps),
-            optimizers=lambda: [known["optimizer"]],
+            optimizers=lambda: [objects["optimizer"]],
         )
         calls = walk_up(sys._getframe())
         trainer = next((local.get("self") for name, local in calls if name == "_inner_training_loop"), None)
         recording.early_stopping = _find_earliest_stop(trainer, often)
         recording.observation.time_fetches(trainer, "get_batch_samples", "get_batch_samples")
 
-    def on_epoch_begin(self, args: Any, state: Any, control: Any, **known: Any) -> None:
+    def on_epoch_begin(self, args: Any, state: Any, control: Any, **objects: Any) -> None:
         """Record that an epoch begins. Called by the trainer."""
         self._end_epoch()  # the previous epoch, unless it has ended already
         self._begin_epoch()
 
-    def on_step_begin(self, args: Any, state: Any, control: Any, **known: Any) -> None:
+    def on_step_begin(self, args: Any, state: Any, control: Any, **objects: Any) -> None:
         """Restore the original paths of files until the step ends. Called by the trainer.
 
         If a step fails, the trainer calls no further callback, so the paths could not be restored after the failure.
         """
         self._scratch.put_back()
 
-    def on_substep_end(self, args: Any, state: Any, control: Any, **known: Any) -> None:
+    def on_substep_end(self, args: Any, state: Any, control: Any, **objects: Any) -> None:
         """Record that a batch with accumulated gradients has ended. Called by the trainer."""
         self._end_batch(stepped=False)
 
-    def on_step_end(self, args: Any, state: Any, control: Any, **known: Any) -> None:
+    def on_step_end(self, args: Any, state: Any, control: Any, **objects: Any) -> None:
         """Record that a step has ended; redirect files, because a checkpoint may follow. Called by the trainer."""
         self._scratch.send_away()
         if self._end_batch(stepped=True):
@@ -430,17 +435,17 @@ class HuggingFaceProbe(TrainerProbe):
         if control.should_evaluate:
             self._begin_validation()
 
-    def on_prediction_step(self, args: Any, state: Any, control: Any, **known: Any) -> None:
+    def on_prediction_step(self, args: Any, state: Any, control: Any, **objects: Any) -> None:
         """Record that a validation batch has ended. Called by the trainer."""
         self._scratch.put_back()
         self._end_validation_batch()
 
-    def on_evaluate(self, args: Any, state: Any, control: Any, **known: Any) -> None:
+    def on_evaluate(self, args: Any, state: Any, control: Any, **objects: Any) -> None:
         """Record that a validation has ended; redirect files, as a checkpoint may follow. Called by the trainer."""
         self._end_validation()
         self._scratch.send_away()
 
-    def on_epoch_end(self, args: Any, state: Any, control: Any, **known: Any) -> None:
+    def on_epoch_end(self, args: Any, state: Any, control: Any, **objects: Any) -> None:
         """Record that the steps of an epoch have ended, before its evaluation and checkpoint. Called by the trainer."""
         self._scratch.send_away()
         coming = int(control.should_evaluate)
@@ -452,7 +457,7 @@ class HuggingFaceProbe(TrainerProbe):
             control.should_training_stop = True
         self._validations_seen -= coming
 
-    def on_train_end(self, args: Any, state: Any, control: Any, **known: Any) -> None:
+    def on_train_end(self, args: Any, state: Any, control: Any, **objects: Any) -> None:
         """End the recording after the training. Called by the trainer."""
         self.finish()
 
@@ -468,8 +473,8 @@ def _find_earliest_stop(trainer: Any, evaluations_per_epoch: float) -> int | Non
     """
     callbacks = getattr(getattr(trainer, "callback_handler", None), "callbacks", ())
     waits = [
-        one.early_stopping_patience
-        for one in callbacks
-        if any(kind.__name__ == "EarlyStoppingCallback" for kind in type(one).__mro__)
+        callback.early_stopping_patience
+        for callback in callbacks
+        if any(kind.__name__ == "EarlyStoppingCallback" for kind in type(callback).__mro__)
     ]
     return max(1, math.ceil((min(waits) + 1) / evaluations_per_epoch)) if waits else None
