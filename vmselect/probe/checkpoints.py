@@ -14,8 +14,9 @@ import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from vmselect.probe.environment import Callback
 from vmselect.probe.saves import SCRATCH
 
 if TYPE_CHECKING:
@@ -63,18 +64,20 @@ class Scratch:
     """
 
     def __init__(
-        self, writers: Iterable[tuple[Any, str]], bind: Callable[[Any, str], dict[str, Any]] = lambda writer, place: {}
+        self,
+        writers: Iterable[tuple[Callback, str]],
+        bind: Callable[[Callback, str], dict[str, object]] = lambda writer, place: {},
     ) -> None:
         self._bind = bind
         self._folders: list[Path] = []
-        self._paths: list[tuple[Any, dict[str, Any], dict[str, Any]]] = []
-        self._unset: list[tuple[Any, str]] = []
+        self._paths: list[tuple[Callback, dict[str, object], dict[str, object]]] = []
+        self._unset: list[tuple[Callback, str]] = []
         self._away = True
         self.redirected: list[str] = []
         """Class and original path of each redirected callback, for messages."""
         try:
             for writer, attribute in writers:
-                original = vars(writer).get(attribute)
+                original = writer.__dict__.get(attribute)
                 target = _read_path(original)
                 if original is None:
                     self._unset.append((writer, attribute))  # derived from other paths later
@@ -90,48 +93,48 @@ class Scratch:
             return
         self._away = False
         for writer, before, _ in self._paths:
-            vars(writer).update(before)
+            writer.__dict__.update(before)
 
     def send_away(self) -> None:
         """Redirect the files of the callbacks to the scratch folders again."""
         self._away = True
         for writer, _, moved in self._paths:
-            vars(writer).update(moved)
+            writer.__dict__.update(moved)
 
     def close(self) -> None:
         """Restore all original paths and remove the scratch folders."""
         self.put_back()
         for writer, attribute in self._unset:
-            if SCRATCH in str(vars(writer).get(attribute)):
-                vars(writer)[attribute] = None
+            if SCRATCH in str(writer.__dict__.get(attribute)):
+                writer.__dict__[attribute] = None
         for folder in self._folders:
             remove_scratch_folder(folder)
         self._paths, self._unset, self._folders = [], [], []
 
-    def _redirect(self, writer: Any, target: str) -> None:
+    def _redirect(self, writer: Callback, target: str) -> None:
         folder = make_scratch_folder(Path(target))
         substitute = str(folder / (Path(_absolute(target)).name or "files"))
         self._folders.append(folder)
         start = target.rstrip("/" + os.sep)
         # Some writers have further attributes with paths inside this path.
-        moved: dict[str, Any] = {
+        moved: dict[str, object] = {
             name: _alike(substitute + path[len(start) :], value)
-            for name, value in vars(writer).items()
+            for name, value in writer.__dict__.items()
             if (path := _read_path(value)) and f"{path}/".startswith((start + "/", start + os.sep))
         }
         moved |= self._bind(writer, substitute)
-        self._paths.append((writer, {name: vars(writer)[name] for name in moved}, moved))
-        vars(writer).update(moved)
+        self._paths.append((writer, {name: writer.__dict__[name] for name in moved}, moved))
+        writer.__dict__.update(moved)
         self.redirected.append(f"{type(writer).__name__} ({target})")
 
 
-def _read_path(value: Any) -> str | None:
+def _read_path(value: object) -> str | None:
     """Return ``value`` as text if it is a path, else None."""
     path = os.fspath(value) if isinstance(value, (str, os.PathLike)) else None
     return path if isinstance(path, str) else None
 
 
-def _alike(path: str, original: Any) -> str | Path:
+def _alike(path: str, original: object) -> str | Path:
     """Return ``path`` as a Path if ``original`` is a Path, else as text."""
     return Path(path) if isinstance(original, Path) else path
 
@@ -153,12 +156,12 @@ of these classes write files too."""
 _SAVES = tuple(WRITERS[name] for name in ("ModelCheckpoint", "BackupAndRestore", "OrbaxCheckpoint"))
 
 
-def find_writers(callbacks: Iterable[Any]) -> list[tuple[Any, str]]:
+def find_writers(callbacks: Iterable[Callback]) -> list[tuple[Callback, str]]:
     """Return those of ``callbacks`` that write files, each with the name of its path attribute."""
     return [(callback, attribute) for callback in callbacks if (attribute := _where_written(callback))]
 
 
-def describe_saving(callbacks: Iterable[Any]) -> tuple[Saving | None, int | None]:
+def describe_saving(callbacks: Iterable[Callback]) -> tuple[Saving | None, int | None]:
     """Return when ``callbacks`` save the model ("epochs", "best" or "batches"), and the batches between two saves.
 
     Each value is None if it does not apply. User-defined subclasses of Keras' callbacks do not count as saving after
@@ -177,7 +180,7 @@ def describe_saving(callbacks: Iterable[Any]) -> tuple[Saving | None, int | None
     return "batches" if by_batches else None, freq
 
 
-def bind_elsewhere(callback: Any, folder: str) -> dict[str, Any]:
+def bind_elsewhere(callback: Callback, folder: str) -> dict[str, object]:
     """Return the attributes that ``callback`` needs, besides its path attribute, in order to write to ``folder``."""
     base = _find_base(callback)
     if base is None or base.__name__ != "OrbaxCheckpoint":
@@ -185,12 +188,12 @@ def bind_elsewhere(callback: Any, folder: str) -> dict[str, Any]:
     return {"checkpointer": base(folder, max_to_keep=callback.max_to_keep).checkpointer}
 
 
-def _where_written(callback: Any) -> str | None:
+def _where_written(callback: Callback) -> str | None:
     base = _find_base(callback)
     return None if base is None else WRITERS[base.__name__]
 
 
-def _find_base(callback: Any) -> Any:
+def _find_base(callback: Callback) -> Callback:
     """Return the class of ``callback``, or its base class, that is listed in ``WRITERS``; None if there is none."""
     return next((base for base in type(callback).__mro__ if _is_known(base)), None)
 

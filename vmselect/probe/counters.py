@@ -9,9 +9,9 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
-from vmselect.probe.environment import open_nvml, query_nvml, usable_cores
+from vmselect.probe.environment import GpuHandle, Nvml, open_nvml, query_nvml, usable_cores
 
 PRESSURE = Path("/proc/pressure")
 
@@ -26,6 +26,10 @@ MAX_SINGLE_CORES = 512
 
 CoreTimes = tuple[float, float, float]
 """Seconds for which a CPU core was busy, was idle, and was used by other virtual machines of its host (steal time)."""
+
+
+Query: TypeAlias = Callable[[Nvml, GpuHandle], Any]
+"""Function that reads a value of a GPU."""
 
 
 class MachineReader:
@@ -327,12 +331,12 @@ class GpuReader:
     """
 
     def __init__(self) -> None:
-        self._nvml: Any = open_nvml()
+        self._nvml: Nvml = open_nvml()
         self._unsupported: set[tuple[int, str]] = set()
         self._millijoules: dict[int, int] = {}
         """Energy counter of each GPU at the previous reading."""
         self.sources: dict[str, str] = {}
-        self._gpus: dict[int, Any] = {}
+        self._gpus: dict[int, GpuHandle] = {}
         for index in range((self._nvml and query_nvml(self._nvml, "nvmlDeviceGetCount")) or 0):
             gpu = query_nvml(self._nvml, "nvmlDeviceGetHandleByIndex", index)
             if gpu is not None:
@@ -379,7 +383,7 @@ class GpuReader:
             query_nvml(self._nvml, "nvmlShutdown")
         self._nvml, self._gpus = None, {}
 
-    def _query(self, index: int, name: str, query: Callable[[Any, Any], Any]) -> Any:
+    def _query(self, index: int, name: str, query: Query) -> Any:
         if index not in self._gpus or (index, name) in self._unsupported:
             return None
         try:
@@ -392,7 +396,7 @@ class GpuReader:
             return None
 
 
-def _query_either(nvml: Any, gpu: Any, name: str, other: str, *arguments: Any) -> Any:
+def _query_either(nvml: Nvml, gpu: GpuHandle, name: str, other: str, *arguments: object) -> Any:
     """Call the NVML function ``name``, or ``other``, which is its name in other versions of the driver."""
     try:
         return getattr(nvml, name)(gpu, *arguments)
@@ -402,26 +406,26 @@ def _query_either(nvml: Any, gpu: Any, name: str, other: str, *arguments: Any) -
     return getattr(nvml, other)(gpu, *arguments)
 
 
-def _reasons(nvml: Any, gpu: Any) -> Any:
+def _reasons(nvml: Nvml, gpu: GpuHandle) -> Any:
     current = "nvmlDeviceGetCurrentClocks"
     return _query_either(nvml, gpu, f"{current}EventReasons", f"{current}ThrottleReasons")
 
 
-def _millijoules(nvml: Any, gpu: Any) -> int:
+def _millijoules(nvml: Nvml, gpu: GpuHandle) -> int:
     return int(nvml.nvmlDeviceGetTotalEnergyConsumption(gpu))
 
 
-def _temperature(nvml: Any, gpu: Any) -> Any:
+def _temperature(nvml: Nvml, gpu: GpuHandle) -> Any:
     function = "nvmlDeviceGetTemperature"
     return _query_either(nvml, gpu, function, f"{function}V", nvml.NVML_TEMPERATURE_GPU)
 
 
-def _memory_share(nvml: Any, gpu: Any) -> float | None:
+def _memory_share(nvml: Nvml, gpu: GpuHandle) -> float | None:
     memory = nvml.nvmlDeviceGetMemoryInfo(gpu)
     return memory.used / memory.total if memory.total else None
 
 
-_GPU_QUERIES: dict[str, Callable[[Any, Any], Any]] = {
+_GPU_QUERIES: dict[str, Query] = {
     "busy_share": lambda nvml, gpu: nvml.nvmlDeviceGetUtilizationRates(gpu).gpu / 100,
     "memory_used_bytes": lambda nvml, gpu: nvml.nvmlDeviceGetMemoryInfo(gpu).used,
     "memory_used_share": _memory_share,

@@ -20,7 +20,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 from urllib.parse import urlsplit
 
 if TYPE_CHECKING:
@@ -42,6 +42,20 @@ PEAK_OF_JAX = "peak_bytes_in_use"
 
 InitSource = Literal["process start", "mark_start"]
 Answer = TypeVar("Answer")
+
+# Objects of frameworks. Only the user's program imports a framework, so their types are unknown here: the names say
+# what an argument is.
+Framework: TypeAlias = Any
+Model: TypeAlias = Any
+Tensor: TypeAlias = Any
+Optimizer: TypeAlias = Any
+Loader: TypeAlias = Any
+Batch: TypeAlias = Any
+Trainer: TypeAlias = Any
+Callback: TypeAlias = Any
+CallbackList: TypeAlias = Any
+Nvml: TypeAlias = Any
+GpuHandle: TypeAlias = Any
 
 
 def attempt(ask: Callable[[], Answer]) -> Answer | None:
@@ -109,7 +123,7 @@ def read_peak_memory() -> int | None:
     return int(peak if sys.platform == "darwin" else peak * 1024)
 
 
-def open_nvml() -> Any:
+def open_nvml() -> Nvml:
     """Initialize and return NVIDIA's management library (NVML); None if the library or the driver is missing."""
     try:
         import pynvml
@@ -122,7 +136,7 @@ def open_nvml() -> Any:
     return pynvml
 
 
-def query_nvml(pynvml: Any, function: str, *arguments: Any) -> Any:
+def query_nvml(pynvml: Nvml, function: str, *arguments: object) -> Any:
     """Call an NVML function; return None if it fails, for example because a virtual GPU does not support it."""
     try:
         return getattr(pynvml, function)(*arguments)
@@ -143,7 +157,7 @@ def read_gpus() -> tuple[Gpu, ...]:
         query_nvml(pynvml, "nvmlShutdown")
 
 
-def _read_gpu(pynvml: Any, index: int, driver: Any) -> Gpu | None:
+def _read_gpu(pynvml: Nvml, index: int, driver: object) -> Gpu | None:
     from vmselect.records.base import Gpu
 
     handle = query_nvml(pynvml, "nvmlDeviceGetHandleByIndex", index)
@@ -159,7 +173,7 @@ def _read_gpu(pynvml: Any, index: int, driver: Any) -> Gpu | None:
     )
 
 
-def _text(value: Any) -> str | None:
+def _text(value: object) -> str | None:
     # Older bindings return bytes.
     return (value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value))[:200] if value else None
 
@@ -167,7 +181,7 @@ def _text(value: Any) -> str | None:
 # -- framework ---------------------------------------------------------------------------------------------------------
 
 
-def read_framework(model: Any, backend: str | None = None) -> dict[str, Any]:
+def read_framework(model: Model, backend: str | None = None) -> dict[str, Any]:
     """Return the software fields of a record's environment. ``backend`` is the framework, by default detected."""
     backend = backend or backend_name()
     worker_index, workers = read_worker(model, backend)
@@ -203,7 +217,7 @@ def read_versions() -> dict[str, str]:
     return {"python": platform.python_version()} | versions
 
 
-def read_worker(model: Any, backend: str | None = None) -> tuple[int, int]:
+def read_worker(model: Model, backend: str | None = None) -> tuple[int, int]:
     """Return the index of this process among the workers of a training (0 is the chief), and the number of workers."""
     place = attempt(lambda: _read_cluster(model.distribute_strategy.cluster_resolver))
     if place is not None:
@@ -219,7 +233,7 @@ def read_worker(model: Any, backend: str | None = None) -> tuple[int, int]:
     return 0, 1
 
 
-def _read_cluster(resolver: Any) -> tuple[int, int] | None:
+def _read_cluster(resolver: Framework) -> tuple[int, int] | None:
     cluster = resolver.cluster_spec()
     counts = {job: cluster.num_tasks(job) for job in cluster.jobs if job in ("chief", "worker")}
     if not counts or resolver.task_type not in counts:
@@ -229,13 +243,13 @@ def _read_cluster(resolver: Any) -> tuple[int, int] | None:
     return before + int(resolver.task_id), sum(counts.values())
 
 
-def count_replicas(model: Any, backend: str | None = None) -> int:
+def count_replicas(model: Model, backend: str | None = None) -> int:
     """Return the number of devices among which each batch is divided."""
     replicas = attempt(lambda: int(model.distribute_strategy.num_replicas_in_sync))
     if replicas is None and (backend or backend_name()) == "torch":
         replicas = read_worker(model, backend)[1]
     if replicas is None:
-        keras: Any = sys.modules.get("keras")
+        keras: Framework = sys.modules.get("keras")
         shape = attempt(lambda: keras.distribution.distribution().device_mesh.shape[0])
         replicas = shape if isinstance(shape, int) else 1
     return max(1, replicas)
@@ -250,7 +264,7 @@ def count_feeders(workers: int, backend: str | None) -> tuple[int, int]:
     """
     if workers == 1 or backend not in ("jax", "torch"):
         return 1, 1
-    keras: Any = sys.modules.get("keras")
+    keras: Framework = sys.modules.get("keras")
     splits = backend == "jax" and attempt(lambda: keras.distribution.distribution().auto_shard_dataset)
     return 1 if splits else workers, workers if backend == "torch" else 1
 
@@ -258,7 +272,7 @@ def count_feeders(workers: int, backend: str | None) -> tuple[int, int]:
 def count_framework_gpus(backend: str | None = None) -> int | None:
     """Return the number of GPUs that the framework uses in this process, or None if unknown."""
     name = backend or backend_name() or ""
-    framework: Any = sys.modules.get(name)
+    framework: Framework = sys.modules.get(name)
     counts: dict[str, Callable[[], int]] = {
         "tensorflow": lambda: len(framework.config.list_logical_devices("GPU")),
         "jax": lambda: sum(device.platform == "gpu" for device in framework.local_devices()),
@@ -275,7 +289,7 @@ def read_gpu_memory(backend: str | None = None) -> tuple[int, dict[str, Any]] | 
     Frameworks keep these counters in main memory, so reading them does not wait for a GPU.
     """
     count, name = count_framework_gpus(backend), backend or backend_name() or ""
-    framework: Any = sys.modules.get(name)
+    framework: Framework = sys.modules.get(name)
     if not count:
         return None
 
@@ -296,7 +310,7 @@ def read_gpu_memory(backend: str | None = None) -> tuple[int, dict[str, Any]] | 
     return None if reading is None or reading[0] <= 0 else (reading[0], {"source": name, **reading[1]})
 
 
-def read_fixed_bytes(model: Any) -> dict[str, int]:
+def read_fixed_bytes(model: Model) -> dict[str, int]:
     """Return the bytes of weights, gradients and optimizer state of a Keras model; an empty dict if unknown."""
     sizes = attempt(
         lambda: {
@@ -309,13 +323,13 @@ def read_fixed_bytes(model: Any) -> dict[str, int]:
     return sizes if sizes and sizes["weights_bytes"] and sizes["optimizer_bytes"] else {}
 
 
-def read_torch_bytes(state: Callable[[], tuple[Iterable[Any], Iterable[Any]]]) -> dict[str, int]:
+def read_torch_bytes(state: Callable[[], tuple[Iterable[Tensor], Iterable[Optimizer]]]) -> dict[str, int]:
     """Return the bytes of weights, gradients and optimizer state of a torch training; an empty dict if unknown.
 
     ``state`` returns the tensors of its model and its optimizers. Called after a step.
     """
 
-    def count(tensors: Iterable[Any]) -> int:
+    def count(tensors: Iterable[Tensor]) -> int:
         return sum(
             tensor.numel() * tensor.element_size() for tensor in {id(tensor): tensor for tensor in tensors}.values()
         )
@@ -331,13 +345,13 @@ def read_torch_bytes(state: Callable[[], tuple[Iterable[Any], Iterable[Any]]]) -
     return sizes if sizes and sizes["weights_bytes"] else {}
 
 
-def _count_bytes(variables: Iterable[Any]) -> int:
+def _count_bytes(variables: Iterable[Tensor]) -> int:
     return sum(
         math.prod(variable.shape) * int(re.findall(r"\d+", str(variable.dtype))[0]) // 8 for variable in variables
     )
 
 
-def synchronize_devices(model: Any = None) -> None:
+def synchronize_devices(model: Model = None) -> None:
     """Wait until the device has finished all work of torch and of JAX.
 
     If JAX is not used and TensorFlow is the backend, wait for TensorFlow: a program that trains with JAX may use
@@ -355,7 +369,7 @@ def synchronize_devices(model: Any = None) -> None:
         tensorflow.test.experimental.sync_devices()
 
 
-def live_arrays() -> list[Any]:
+def live_arrays() -> list[Tensor]:
     """Return all existing arrays of JAX; an empty list if the program has not used JAX."""
     jax = sys.modules.get("jax")
     # Without this check, the query would initialize JAX, which reserves the memory of a GPU.
@@ -376,7 +390,7 @@ def name_loop_backend() -> str | None:
 # -- model and data ----------------------------------------------------------------------------------------------------
 
 
-def name_model(model: Any) -> str | None:
+def name_model(model: Model) -> str | None:
     """Return the name of ``model``, without the number that Keras appends if a program builds several of a class."""
     name = getattr(model, "name", None)
     if not isinstance(name, str) or not name:
@@ -385,14 +399,14 @@ def name_model(model: Any) -> str | None:
     return kind if re.fullmatch(rf"{re.escape(kind)}_\d+", name) else name[:200]
 
 
-def count_parameters(model: Any) -> int | None:
+def count_parameters(model: Model) -> int | None:
     """Return the number of parameters of ``model``, or None before the model is built."""
     if not getattr(model, "built", False) or not hasattr(model, "count_params"):
         return None
     return int(model.count_params())
 
 
-def describe_structure(model: Any) -> str | None:
+def describe_structure(model: Model) -> str | None:
     """Return a hash of classes, weight shapes and trainable flags of all layers; None before the model is built."""
     if not getattr(model, "built", False):
         return None
@@ -405,7 +419,7 @@ def describe_structure(model: Any) -> str | None:
     return None if not layers else hashlib.sha256(repr(layers).encode()).hexdigest()[:16]
 
 
-def count_examples(model: Any, *, steps: int | None = None) -> int | None:
+def count_examples(model: Model, *, steps: int | None = None) -> int | None:
     """Return the number of examples that the model has processed in this epoch or validation, in ``steps`` steps.
 
     Keras weights the loss of each batch by its number of examples, so its running mean of the loss counts examples.
@@ -418,7 +432,7 @@ def count_examples(model: Any, *, steps: int | None = None) -> int | None:
     return int(value)
 
 
-def _read_variable(model: Any, variable: Any) -> Any:
+def _read_variable(model: Model, variable: Tensor) -> Tensor:
     # On JAX, current values are in the trainer's state during an epoch: reading the variable would force a costly sync.
     state = getattr(model, "_jax_state", None)
     if state and not getattr(model, "_jax_state_synced", True):
@@ -428,7 +442,7 @@ def _read_variable(model: Any, variable: Any) -> Any:
     return variable.numpy() if hasattr(variable, "numpy") else variable.value
 
 
-def count_validation_batches(model: Any) -> int | None:
+def count_validation_batches(model: Model) -> int | None:
     """Return the number of batches in the validation that ``fit`` is running, or None if unknown."""
     batches = attempt(lambda: model._eval_epoch_iterator.num_batches)
     return batches if isinstance(batches, int) and batches > 0 else None

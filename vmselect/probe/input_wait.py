@@ -22,7 +22,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from vmselect.probe.environment import walk_up
+from vmselect.probe.environment import Batch, Framework, walk_up
 from vmselect.probe.timer import StepTimer
 
 if TYPE_CHECKING:
@@ -62,12 +62,12 @@ class FetchClock:
         self._began = None
         self._opening = True
 
-    def watch(self, batches: Iterable[Any]) -> Iterator[Any]:
+    def watch(self, batches: Iterable[Batch]) -> Iterator[Batch]:
         """Yield ``batches``, and measure the time to fetch each of them."""
         self.pause()
         return self._walk(iter(batches))
 
-    def _walk(self, batches: Iterator[Any]) -> Iterator[Any]:
+    def _walk(self, batches: Iterator[Batch]) -> Iterator[Batch]:
         with suppress(StopIteration):
             while True:
                 yield self.fetch(batches)
@@ -90,7 +90,7 @@ class FetchClock:
         if self._began is not None:
             self._fetch = self._clock() - self._began
 
-    def fetch(self, batches: Iterator[Any]) -> Any:
+    def fetch(self, batches: Iterator[Batch]) -> Batch:
         """Fetch and return the next batch, and measure the time for this."""
         began = self.begin()
         batch = next(batches)
@@ -118,7 +118,7 @@ class FetchClock:
         )
 
 
-def watch_iterator(clock: FetchClock, owner: Any) -> Callable[[], None] | None:
+def watch_iterator(clock: FetchClock, owner: object) -> Callable[[], None] | None:
     """Measure each fetch from ``owner``, the epoch iterator of a running Keras ``fit`` with JAX or torch.
 
     Return a function that undoes the changes of ``owner``, or None if this version of Keras is not supported.
@@ -129,7 +129,7 @@ def watch_iterator(clock: FetchClock, owner: Any) -> Callable[[], None] | None:
     return _replace(owner, {"_get_iterator": lambda *args, **options: clock.watch(original(*args, **options))})
 
 
-def time_fetches(clock: FetchClock, owner: Any, first: str, last: str) -> Callable[[], None] | None:
+def time_fetches(clock: FetchClock, owner: object, first: str, last: str) -> Callable[[], None] | None:
     """Measure each fetch of a batch, from the call of ``owner``'s method ``first`` to the end of its method ``last``.
 
     Both may be the same method. Return a function that undoes the changes of ``owner``, or None if a method is missing.
@@ -139,7 +139,7 @@ def time_fetches(clock: FetchClock, owner: Any, first: str, last: str) -> Callab
         return None
 
     def watch(name: str, function: Any) -> Callable[..., Any]:
-        def watched(*arguments: Any, **options: Any) -> Any:
+        def watched(*arguments: object, **options: object) -> Any:
             if name == first:
                 clock.begin()
             result = function(*arguments, **options)
@@ -152,7 +152,7 @@ def time_fetches(clock: FetchClock, owner: Any, first: str, last: str) -> Callab
     return _replace(owner, {name: watch(name, function) for name, function in functions.items()})
 
 
-def _replace(owner: Any, functions: Mapping[str, Callable[..., Any]]) -> Callable[[], None] | None:
+def _replace(owner: object, functions: Mapping[str, Callable[..., Any]]) -> Callable[[], None] | None:
     """Replace methods of the object ``owner``. Return a function that restores them, or None if this is impossible."""
     if not hasattr(owner, "__dict__") or not functions.keys().isdisjoint(vars(owner)):
         return None
@@ -177,7 +177,7 @@ class TensorFlowTrace:
     """Traces a few steps with TensorFlow's profiler, without device events, from :meth:`begin` to :meth:`end`."""
 
     def __init__(self) -> None:
-        self._tensorflow: Any = sys.modules.get("tensorflow")
+        self._tensorflow: Framework = sys.modules.get("tensorflow")
         self._folder: str | None = None
         self._began = 0.0
         self.result: InputWait | None = None

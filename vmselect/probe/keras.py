@@ -14,12 +14,19 @@ import weakref
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from types import FrameType, MappingProxyType
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, TypeAlias
 
 from vmselect._checks import check_count, maybe
 from vmselect.errors import ProbeError
 from vmselect.probe.checkpoints import Scratch, bind_elsewhere, describe_saving, find_writers
-from vmselect.probe.environment import attempt, count_validation_batches, synchronize_devices, walk_up
+from vmselect.probe.environment import (
+    CallbackList,
+    Model,
+    attempt,
+    count_validation_batches,
+    synchronize_devices,
+    walk_up,
+)
 from vmselect.probe.exit_hooks import EndWatch, release_data_before_exit
 from vmselect.probe.input_wait import StepTrace
 from vmselect.probe.options import check_uncut
@@ -27,6 +34,8 @@ from vmselect.probe.recording import CallbackProbe, FitFacts, Recording, StepPro
 from vmselect.probe.timer import StepBlocks, StepTimer
 
 Logs = Mapping[str, Any] | None
+Adapter: TypeAlias = Any
+"""Keras' access to the data of a ``fit``."""
 
 THREADED = (
     "Keras called this probe from a worker thread, where it cannot measure step times. "
@@ -42,20 +51,20 @@ class PlainCallback:
     """Base class of Keras callbacks: stores the model and parameters. A subclass overrides the methods it needs."""
 
     params: Mapping[str, Any] = MappingProxyType({})
-    _model: Any = None
+    _model: Model = None
 
     def set_params(self, params: Mapping[str, Any] | None) -> None:
         """Store the number of epochs and steps. Called by Keras."""
         self.params = dict(params or {})
 
-    def set_model(self, model: Any) -> None:
+    def set_model(self, model: Model) -> None:
         """Store the model to train. Called by Keras."""
         # torch's wrapper for distributed training contains the Keras model.
         wrapped = type(model).__name__ == "DistributedDataParallel"
         self._model = model.module if wrapped else model
 
     @property
-    def model(self) -> Any:
+    def model(self) -> Model:
         """Model of the last training."""
         return self._model
 
@@ -91,13 +100,13 @@ class KerasProbe(CallbackProbe, PlainCallback):
         self._cut_short = self._validating = False
         self._epochs_seen = 0
 
-    def set_model(self, model: Any) -> None:
+    def set_model(self, model: Model) -> None:
         """Store the model and redirect the files of checkpoint callbacks. Called by Keras."""
         super().set_model(model)
         caller = sys._getframe(1)
         # Only the frame of Keras' callback list is read: reading the variables of a frame keeps them alive.
         if self.stop and self.protect_files and caller.f_code.co_name == "set_model":
-            callback_list: Any = caller.f_locals.get("self")
+            callback_list: CallbackList = caller.f_locals.get("self")
             if hasattr(callback_list, "callbacks"):
                 self._scratch = _redirect_files(callback_list)
 
@@ -179,7 +188,7 @@ class KerasProbe(CallbackProbe, PlainCallback):
         self._model.stop_training = True
 
     def _watch_end(self, recording: Recording) -> EndWatch:
-        callback_list: Any = recording.fit.callback_list and recording.fit.callback_list()
+        callback_list: CallbackList = recording.fit.callback_list and recording.fit.callback_list()
         watch = EndWatch(self._end_early, anchor=callback_list or self._model)
         watch.guard(self._model, "train_function")
         if callback_list is not None:
@@ -198,7 +207,9 @@ class KerasProbe(CallbackProbe, PlainCallback):
         return recording
 
 
-def _time_epoch_ends(callback_list: Any, timer: StepTimer, close_block: Callable[[], None]) -> Callable[[], None]:
+def _time_epoch_ends(
+    callback_list: CallbackList, timer: StepTimer, close_block: Callable[[], None]
+) -> Callable[[], None]:
     """Make ``timer`` record the total time of ``on_epoch_end`` of all callbacks, which may save the model.
 
     Before each ``on_epoch_end``, ``close_block`` is called to end the current block of steps, whose time is not part of
@@ -217,7 +228,7 @@ def _time_epoch_ends(callback_list: Any, timer: StepTimer, close_block: Callable
 
 
 def _wrap_method(
-    callback_list: Any, name: str, wrap: Callable[[Callable[..., None]], Callable[..., None]]
+    callback_list: CallbackList, name: str, wrap: Callable[[Callable[..., None]], Callable[..., None]]
 ) -> Callable[[], None]:
     """Replace the method ``name`` of ``callback_list`` by ``wrap(method)``. Return a function that restores it."""
     reference, before = weakref.ref(callback_list), vars(callback_list).get(name)
@@ -235,7 +246,7 @@ def _wrap_method(
     return undo
 
 
-def _call_after_training(callback_list: Any, then: Callable[[], None]) -> None:
+def _call_after_training(callback_list: CallbackList, then: Callable[[], None]) -> None:
     """Make ``callback_list`` call ``then`` once, after ``on_train_end`` of all callbacks."""
     reference, before = weakref.ref(callback_list), vars(callback_list).get("on_train_end")
     method: Callable[[], Any] = weakref.WeakMethod(callback_list.on_train_end) if before is None else lambda: before
@@ -250,7 +261,7 @@ def _call_after_training(callback_list: Any, then: Callable[[], None]) -> None:
     callback_list.on_train_end = on_train_end
 
 
-def _redirect_files(callback_list: Any) -> Scratch | None:
+def _redirect_files(callback_list: CallbackList) -> Scratch | None:
     """Until the training ends, redirect the files of all callbacks to scratch folders while a callback method runs.
 
     Between the calls of these methods the original paths are restored: ``fit`` may fail at any time without calling a
@@ -259,7 +270,7 @@ def _redirect_files(callback_list: Any) -> Scratch | None:
     scratch = Scratch(find_writers(callback_list.callbacks), bind_elsewhere)
     if not scratch.redirected:
         return None
-    own, reference = vars(callback_list), weakref.ref(callback_list)
+    own, reference = callback_list.__dict__, weakref.ref(callback_list)
     weakref.finalize(callback_list, scratch.close)
     for name in HOOKS:
         own[name] = functools.partial(_call_redirected, scratch, getattr(type(callback_list), name), reference)
@@ -278,7 +289,11 @@ def _redirect_files(callback_list: Any) -> Scratch | None:
 
 
 def _call_redirected(
-    scratch: Scratch, method: Callable[..., None], reference: weakref.ref[Any], *arguments: Any, **options: Any
+    scratch: Scratch,
+    method: Callable[..., None],
+    reference: weakref.ref[CallbackList],
+    *arguments: object,
+    **options: object,
 ) -> None:
     scratch.send_away()
     try:
@@ -498,7 +513,7 @@ class IterationProbe(StepProbe, KerasProbe):
                 self._partial_after = self._last_batch - 1
         if self.seconds is not None:
             self._deadline_ns = recording.timer.mark + self.seconds * 1e9
-        callback_list: Any = recording.fit.callback_list and recording.fit.callback_list()
+        callback_list: CallbackList = recording.fit.callback_list and recording.fit.callback_list()
         self._train_threaded, self._test_threaded = recording.fit.threaded, recording.fit.test_threaded
         if self._train_threaded:
             self._undo.append(_wrap_method(callback_list, "on_train_batch_end", self._call_after(self._submit_step)))
@@ -739,12 +754,12 @@ def read_fit(frame: FrameType | None) -> FitFacts:
     return _describe_list(callback_list) if local is None else _read_locals(local, callback_list)
 
 
-def find_call(frame: FrameType | None, function: str) -> tuple[dict[str, Any] | None, Any]:
+def find_call(frame: FrameType | None, function: str) -> tuple[dict[str, Any] | None, CallbackList]:
     """Find Keras' ``function``, such as "fit", among the callers of ``frame``; return its locals and its callback list.
 
     Each of the two is None if it was not found.
     """
-    callback_list: Any = None
+    callback_list: CallbackList = None
     for name, local in walk_up(frame):
         if callback_list is None and hasattr(local.get("self"), "_async_train"):
             callback_list = local["self"]
@@ -753,8 +768,8 @@ def find_call(frame: FrameType | None, function: str) -> tuple[dict[str, Any] | 
     return None, callback_list
 
 
-def _read_locals(local: dict[str, Any], callback_list: Any) -> FitFacts:
-    adapter: Any = getattr(local.get("epoch_iterator"), "data_adapter", None)
+def _read_locals(local: dict[str, Any], callback_list: CallbackList) -> FitFacts:
+    adapter: Adapter = getattr(local.get("epoch_iterator"), "data_adapter", None)
     frequency = local.get("validation_freq", 1)
     batches, partial = attempt(lambda: adapter.num_batches), attempt(lambda: adapter.partial_batch_size)
     if partial is None and attempt(lambda: adapter.has_partial_batch) is False:
@@ -776,7 +791,7 @@ def _read_locals(local: dict[str, Any], callback_list: Any) -> FitFacts:
     )
 
 
-def _tunes_itself(iterator: Any, adapter: Any) -> bool:
+def _tunes_itself(iterator: object, adapter: Adapter) -> bool:
     enabled = attempt(lambda: [adapter._dataset.options().autotune.enabled])
     if enabled is not None:  # a tf.data dataset, with autotuning unless disabled
         return bool(enabled[0] is not False)
@@ -784,7 +799,7 @@ def _tunes_itself(iterator: Any, adapter: Any) -> bool:
     return type(iterator).__name__.startswith("TF") and "PyDataset" not in type(adapter).__name__
 
 
-def _describe_list(callback_list: Any) -> FitFacts:
+def _describe_list(callback_list: CallbackList) -> FitFacts:
     return FitFacts(
         callback_list=None if callback_list is None else weakref.ref(callback_list),
         threaded=bool(getattr(callback_list, "_async_train", False)),
@@ -792,6 +807,6 @@ def _describe_list(callback_list: Any) -> FitFacts:
     )
 
 
-def positive(value: Any) -> int | None:
+def positive(value: object) -> int | None:
     """Return ``value`` if it is a positive integer, else None."""
     return int(value) if isinstance(value, int) and value > 0 else None

@@ -23,6 +23,7 @@ from vmselect._checks import check_count, check_flag, check_seconds, maybe
 from vmselect._io import Place
 from vmselect.errors import ProbeError
 from vmselect.probe import environment
+from vmselect.probe.environment import Callback, CallbackList, Loader, Model, Optimizer, Tensor
 from vmselect.probe.exit_hooks import EndWatch, classify
 from vmselect.probe.options import (
     Factors,
@@ -63,7 +64,7 @@ KILLED = "the process ended without an error message: it was killed, or the mach
 class FitFacts:
     """Arguments of one call of ``fit``, and properties of its data; None if unknown."""
 
-    callback_list: weakref.ref[Any] | None = None
+    callback_list: weakref.ref[CallbackList] | None = None
     """Weak reference to Keras' callback list, which is deleted when ``fit`` ends."""
     threaded: bool = False
     """Whether Keras calls ``on_train_batch_end`` from worker threads."""
@@ -139,7 +140,7 @@ def read_schedule(
     return Schedule(every, first if first != every else None, None if continues else last)
 
 
-def find_earliest_stop(callbacks: Iterable[Any]) -> int | None:
+def find_earliest_stop(callbacks: Iterable[Callback]) -> int | None:
     """Return the least number of epochs after which early stopping can end the training; None if it is not used."""
     earliest = [
         max(0, getattr(callback, "start_from_epoch", 0)) + max(1, getattr(callback, "patience", 0)) + 1
@@ -157,7 +158,7 @@ class MachineFacts(TypedDict):
     factors: Mapping[str, Any]
 
 
-def read_environment(model: Any = None, backend: str | None = None) -> Environment:
+def read_environment(model: Model = None, backend: str | None = None) -> Environment:
     """Return hardware and software of this machine. ``backend`` is the training framework, by default detected."""
     from vmselect.records.base import Environment
 
@@ -166,7 +167,7 @@ def read_environment(model: Any = None, backend: str | None = None) -> Environme
 
 
 def read_facts(
-    *, instance_type: str | None = None, region: str | None = None, model: Any = None, factors: Factors | None = None
+    *, instance_type: str | None = None, region: str | None = None, model: Model = None, factors: Factors | None = None
 ) -> MachineFacts:
     """Return the fields of a record that describe the machine and the factors. Called before the measurement."""
     return {
@@ -187,7 +188,7 @@ class Recording:
         self,
         kind: Kind,
         *,
-        model: Any = None,
+        model: Model = None,
         params: Mapping[str, Any] | None = None,
         fit: FitFacts | None = None,
         backend: str | None = None,
@@ -222,7 +223,7 @@ class Recording:
             self.save_freq: int | None = None
             self.logs: list[tuple[int, Mapping[str, float | None]]] = []
             """Number and metrics of each epoch, if the probe does not end the training early."""
-            self.torch_state: Callable[[], tuple[Iterable[Any], Iterable[Any]]] | None = None
+            self.torch_state: Callable[[], tuple[Iterable[Tensor], Iterable[Optimizer]]] | None = None
             """Returns the weights of a torch model and its optimizers, of which only the sizes are read."""
             self.early_stopping: int | None = None
             self.redirected: list[str] = []
@@ -364,7 +365,7 @@ class Recording:
         """Number of steps so far, including the steps of the current block, which has not ended."""
         return self.timer.steps + (self.blocks.steps if self.blocks is not None else 0)
 
-    def describe_torch(self, weights: Sequence[tuple[Any, ...]], loader: Any) -> None:
+    def describe_torch(self, weights: Sequence[tuple[Any, ...]], loader: Loader) -> None:
         """Record the size of a torch model and the batch size of its ``loader``.
 
         Each tuple in ``weights`` describes a tensor; its last two items are its shape and whether it is trainable.

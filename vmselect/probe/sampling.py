@@ -28,7 +28,7 @@ from vmselect._checks import check_name, check_number, check_seconds, check_shar
 from vmselect.errors import ArgumentError
 from vmselect.findings import Finding
 from vmselect.probe.counters import ContainerReader, GpuReader, MachineReader, RaplReader
-from vmselect.probe.environment import usable_cores
+from vmselect.probe.environment import Batch, usable_cores
 from vmselect.probe.input_wait import FetchClock, TensorFlowTrace, find_epoch_iterator, time_fetches, watch_iterator
 from vmselect.units import format_seconds
 
@@ -451,7 +451,7 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_RUNNING.clear)
 
 
-def check_sample(sample: Any, alarm: Any) -> tuple[float | None, Alarm | None]:
+def check_sample(sample: object, alarm: object) -> tuple[float | None, Alarm | None]:
     """Check and return two arguments of a probe: ``sample`` (seconds between two usage samples) and ``alarm``."""
     interval = maybe(check_number, "sample", sample, least=MIN_SAMPLE_SECONDS, most=3600)
     if alarm is not None and not isinstance(alarm, Alarm):
@@ -552,17 +552,17 @@ class Observation:
         if self._fetches is not None:
             self._fetches.subtract(nanoseconds)
 
-    def watch(self, batches: Iterable[Any]) -> Iterator[Any]:
+    def watch(self, batches: Iterable[Batch]) -> Iterator[Batch]:
         """Yield the ``batches`` of a training loop, and measure how long each of them takes to fetch."""
         return iter(batches) if self._fetches is None else self._fetches.watch(batches)
 
-    def time_fetches(self, owner: Any, first: str, last: str) -> None:
+    def time_fetches(self, owner: object, first: str, last: str) -> None:
         """Measure each batch fetch from the call of ``owner``'s method ``first`` to the end of its method ``last``."""
         if self._fetches is not None:
             self._undo = time_fetches(self._fetches, owner, first, last)
             self._method = "loop" if self._undo is None else "trainer"
 
-    def fetcher(self) -> Callable[[Iterator[Any]], Any]:
+    def fetcher(self) -> Callable[[Iterator[Batch]], Batch]:
         """Return a function that fetches the next batch of an iterator, and measures the input wait if requested."""
         if self._fetches is None:
             return next

@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
-    from types import FrameType
+    from types import FrameType, ModuleType
 
 SAVES: dict[str, dict[str, str]] = {
     "torch.serialization": {"save": "torch.save"},
@@ -194,7 +194,7 @@ def _listen(reports: int) -> None:
     _stop(Save(*json.loads(os.read(reports, 4096))))
 
 
-def _guard(functions: dict[str, str], module: Any) -> None:
+def _guard(functions: dict[str, str], module: ModuleType) -> None:
     """Replace the ``functions`` of ``module``. A version of the library may not have all of them."""
     for path, shown in functions.items():
         owner, _, name = path.rpartition(".")
@@ -207,7 +207,7 @@ def _replace(function: Any, shown: str) -> Any:
     library = (function.__module__ or "").partition(".")[0]
 
     @functools.wraps(function)
-    def save(*arguments: Any, **options: Any) -> Any:
+    def save(*arguments: object, **options: object) -> Any:
         caller = sys._getframe().f_back  # None in an exit function
         inside = getattr(_State.here, "allowed", False)
         # torch saves to memory in order to pickle a tensor. A caller in torch is not a save by the script, because the
@@ -225,7 +225,7 @@ def _replace(function: Any, shown: str) -> Any:
     return save
 
 
-def _is_redirected(arguments: tuple[Any, ...], options: dict[str, Any]) -> bool:
+def _is_redirected(arguments: tuple[object, ...], options: dict[str, object]) -> bool:
     """Return whether a save writes to a scratch folder of the probe, according to its arguments or its ``self``."""
     values = [*arguments, *options.values(), *(getattr(value, "directory", None) for value in arguments[:1])]
     return any(SCRATCH in os.fspath(value) for value in values if isinstance(value, (str, os.PathLike)))
@@ -338,7 +338,7 @@ def _begin_in_child() -> None:
 # -- import hooks ------------------------------------------------------------------------------------------------------
 
 
-def after_import(name: str, then: Callable[[Any], None]) -> None:
+def after_import(name: str, then: Callable[[ModuleType], None]) -> None:
     """Call ``then`` with the module ``name``: now if it has been imported, otherwise when it is imported."""
     if name in sys.modules:
         then(sys.modules[name])
@@ -354,9 +354,9 @@ class _ImportHook(importlib.abc.MetaPathFinder):
     """Calls the ``actions`` of a module with the module, immediately after its first import."""
 
     def __init__(self) -> None:
-        self.actions: dict[str, list[Callable[[Any], None]]] = {}
+        self.actions: dict[str, list[Callable[[ModuleType], None]]] = {}
 
-    def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> Any:
+    def find_spec(self, fullname: str, path: object = None, target: object = None) -> Any:
         actions = self.actions.pop(fullname, None)
         if actions is None:
             return None
@@ -366,7 +366,7 @@ class _ImportHook(importlib.abc.MetaPathFinder):
             return spec
         load = spec.loader.exec_module
 
-        def load_then_call(module: Any) -> None:
+        def load_then_call(module: ModuleType) -> None:
             try:
                 load(module)
             except BaseException:

@@ -16,11 +16,12 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from vmselect._io import Place
 from vmselect.probe import checkpoints, loop
-from vmselect.probe.environment import mark_start
+from vmselect.probe.environment import Callback, Model, Trainer, mark_start
 from vmselect.probe.keras import IterationProbe, KerasProbe
 from vmselect.probe.loop import LoopProbe
 from vmselect.probe.options import Options, choose_path
@@ -42,6 +43,10 @@ class ScriptFailed(SystemExit):
     def __init__(self, error: Exception) -> None:
         super().__init__(1)
         self.error = error
+
+
+AnyProbe: TypeAlias = Any
+"""A probe for Keras, Lightning or transformers."""
 
 
 @dataclass(frozen=True)
@@ -149,7 +154,7 @@ class _Probes:
         loop.AROUND.append(self._around_loop)
         self._cleanup.callback(loop.AROUND.remove, self._around_loop)
 
-    def _make(self, number: int, kind: Any) -> Any:
+    def _make(self, number: int, kind: Callable[..., AnyProbe]) -> AnyProbe:
         """Return a new probe of the class ``kind`` for the training with this ``number``."""
         choice, target = self._choice, self._target
         if not choice.includes(number):
@@ -220,10 +225,10 @@ class Trainings:
     ``beside`` is active while Lightning or transformers trains. The script ends after training number ``last``.
     """
 
-    new_probe: Callable[..., Any]
+    new_probe: Callable[..., AnyProbe]
     last: float
-    beside: Callable[[], AbstractContextManager[Any]]
-    probes: list[Any] = field(default_factory=list)
+    beside: Callable[[], AbstractContextManager[None]]
+    probes: list[AnyProbe] = field(default_factory=list)
 
     def patch(self) -> None:
         """Patch each library, now or when the script imports it.
@@ -235,18 +240,18 @@ class Trainings:
         after_import("lightning.pytorch.trainer.trainer", self._wrap_lightning)
         after_import("pytorch_lightning.trainer.trainer", self._wrap_lightning)
 
-    def _wrap_keras(self, module: Any) -> None:
+    def _wrap_keras(self, module: ModuleType) -> None:
         fit = module.Model.fit
 
         @functools.wraps(fit)
-        def fit_with_probe(model: Any, *args: Any, **options: Any) -> Any:
+        def fit_with_probe(model: Model, *args: object, **options: object) -> object:
             bound = inspect.signature(fit).bind(model, *args, **options)
             bound.arguments["callbacks"] = self._with_probe(bound.arguments.get("callbacks"))
             return self._end(fit(*bound.args, **bound.kwargs))
 
         module.Model.fit = fit_with_probe
 
-    def _with_probe(self, callbacks: Any) -> Any:
+    def _with_probe(self, callbacks: Callback) -> Callback:
         """Return the ``callbacks`` of a Keras training and a probe."""
         several = list(callbacks) if isinstance(callbacks, (list, tuple)) else [] if callbacks is None else [callbacks]
         probe, is_new = self._choose_probe(several, KerasProbe, IterationProbe)
@@ -258,11 +263,11 @@ class Trainings:
         # The probe comes first, so that it can redirect files that other callbacks write during their setup.
         return [probe, *several]
 
-    def _wrap_lightning(self, module: Any) -> None:
+    def _wrap_lightning(self, module: ModuleType) -> None:
         fit = module.Trainer.fit
 
         @functools.wraps(fit)
-        def fit_with_probe(trainer: Any, *args: Any, **options: Any) -> Any:
+        def fit_with_probe(trainer: Trainer, *args: object, **options: object) -> object:
             probe, is_new = self._choose_probe(trainer.callbacks, LightningProbe)
             if is_new:
                 trainer.callbacks.insert(0, probe)
@@ -276,11 +281,11 @@ class Trainings:
 
         module.Trainer.fit = fit_with_probe
 
-    def _wrap_hugging_face(self, module: Any) -> None:
+    def _wrap_hugging_face(self, module: ModuleType) -> None:
         train = module.Trainer.train
 
         @functools.wraps(train)
-        def train_with_probe(trainer: Any, *args: Any, **options: Any) -> Any:
+        def train_with_probe(trainer: Trainer, *args: object, **options: object) -> object:
             probe, is_new = self._choose_probe(trainer.callback_handler.callbacks, HuggingFaceProbe)
             if is_new:
                 trainer.add_callback(probe)
@@ -298,14 +303,16 @@ class Trainings:
 
         module.Trainer.train = train_with_probe
 
-    def _choose_probe(self, callbacks: Iterable[Any], kind: type, new: type | None = None) -> tuple[Any, bool]:
+    def _choose_probe(
+        self, callbacks: Iterable[Callback], kind: type, new: type | None = None
+    ) -> tuple[AnyProbe, bool]:
         """Return the script's own probe of this ``kind`` among ``callbacks``, or a new probe, and whether it is new."""
         own = next((callback for callback in callbacks if isinstance(callback, kind)), None)
         probe = own if own is not None else self.new_probe(len(self.probes) + 1, new or kind)
         self.probes.append(probe)
         return probe, own is None
 
-    def _end(self, result: Any) -> Any:
+    def _end(self, result: object) -> object:
         if len(self.probes) >= self.last:
             raise EnoughTrainings
         return result

@@ -25,14 +25,27 @@ import weakref
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from types import FrameType
-from typing import TYPE_CHECKING, Any
+from types import FrameType, ModuleType
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from vmselect.probe.environment import length_of, synchronize_devices, take_initialization
+from vmselect.probe.environment import (
+    Batch,
+    Loader,
+    Optimizer,
+    Tensor,
+    length_of,
+    synchronize_devices,
+    take_initialization,
+)
 from vmselect.probe.recording import Recording, StepProbe
 
 if TYPE_CHECKING:
     from vmselect.records.training import Outcome
+
+Context: TypeAlias = Any
+"""An object with which torch turns gradients off, or its class."""
+Iterate: TypeAlias = Callable[[Loader], Iterator[Batch]]
+"""The method ``__iter__`` of a ``DataLoader``."""
 
 LOADER_MODULE = "torch.utils.data.dataloader"
 OPTIMIZER_MODULE = "torch.optim.optimizer"
@@ -67,7 +80,7 @@ class TorchScript(StepProbe):
     def _reset(self) -> None:
         super()._reset()
         self._number = 0
-        self._weights: list[tuple[weakref.ref[Any], bool]] = []
+        self._weights: list[tuple[weakref.ref[Tensor], bool]] = []
         self._training: weakref.ref[_Pass] | None = None
         self._validation: _Pass | None = None
         self._epochs = 0
@@ -75,8 +88,8 @@ class TorchScript(StepProbe):
         self._whole = self._cut_short = False
         self._undo: list[Callable[[], object]] = []
         self._disabled = self._new_pass = False
-        self._optimizer: weakref.ref[Any] | None = None
-        self._loader: weakref.ref[Any] | None = None
+        self._optimizer: weakref.ref[Optimizer] | None = None
+        self._loader: weakref.ref[Loader] | None = None
         self._without_loader = False
         self._validated_at = 0
         self.updates = 0
@@ -85,13 +98,13 @@ class TorchScript(StepProbe):
 
     # -- events of torch ---------------------------------------------------------------------------------------------
 
-    def watch_loader(self, module: Any) -> None:
+    def watch_loader(self, module: ModuleType) -> None:
         """Detect every pass over a ``DataLoader`` from now on. ``module`` is ``torch.utils.data.dataloader``."""
         loader = module.DataLoader
         iterate = loader.__iter__
 
         @functools.wraps(iterate)
-        def watched(this: Any) -> Any:
+        def watched(this: Loader) -> Iterator[Batch]:
             # Keras and vmselect use loaders too. Trainings with Keras have their own probe.
             caller = sys._getframe(1).f_globals.get("__name__", "")
             others = self._disabled or caller.startswith(("keras.", "vmselect."))
@@ -100,11 +113,11 @@ class TorchScript(StepProbe):
         loader.__iter__ = watched
         self._undo.append(lambda: setattr(loader, "__iter__", iterate))
 
-    def watch_optimizer(self, module: Any) -> None:
+    def watch_optimizer(self, module: ModuleType) -> None:
         """Detect every update by an optimizer from now on. ``module`` is ``torch.optim.optimizer``."""
         self._undo.append(module.register_optimizer_step_post_hook(self._on_update).remove)
 
-    def watch_gradients(self, module: Any) -> None:
+    def watch_gradients(self, module: ModuleType) -> None:
         """Detect from now on when the script turns gradients off. ``module`` is ``torch.autograd.grad_mode``.
 
         In a loop without a ``DataLoader``, a validation is recognized by this.
@@ -112,12 +125,12 @@ class TorchScript(StepProbe):
         for kind in (module.no_grad, module.inference_mode):
             self._watch_contexts(kind)
 
-    def _watch_contexts(self, kind: Any) -> None:
+    def _watch_contexts(self, kind: Context) -> None:
         enter, leave = kind.__enter__, kind.__exit__
         running: list[_Validation] = []
 
         @functools.wraps(enter)
-        def entering(this: Any) -> None:
+        def entering(this: Context) -> None:
             enter(this)
             recording = self._recording if self._without_loader else None
             if recording is not None and not running and not _is_called_by_torch(sys._getframe(1)):
@@ -125,7 +138,7 @@ class TorchScript(StepProbe):
                 running.append(_Validation(this, recording, count=not often))
 
         @functools.wraps(leave)
-        def leaving(this: Any, *error: Any) -> None:
+        def leaving(this: Context, *error: object) -> None:
             leave(this, *error)
             if running and running[0].context is this and running.pop().end() and self._recording is not None:
                 self._validated_at = self._recording.steps_begun
@@ -149,7 +162,7 @@ class TorchScript(StepProbe):
             self._undo.pop()()
         self._finish(error)
 
-    def _on_update(self, optimizer: Any, *_: Any) -> None:
+    def _on_update(self, optimizer: Optimizer, *_: object) -> None:
         self.updates += 1
         if self._new_pass:
             self._new_pass = False
@@ -159,7 +172,7 @@ class TorchScript(StepProbe):
         elif not self._number and not self._disabled and self._running() is None and self._is_chosen(1):
             self._begin_loop(optimizer)
 
-    def _read_state(self) -> tuple[list[Any], list[Any]]:
+    def _read_state(self) -> tuple[list[Tensor], list[Optimizer]]:
         """Return the weights that the optimizer updates, and the optimizer; empty if it no longer exists."""
         optimizer = self._optimizer() if self._optimizer is not None else None
         if optimizer is None:
@@ -168,7 +181,7 @@ class TorchScript(StepProbe):
 
     # -- a loop without a loader -------------------------------------------------------------------------------------
 
-    def _begin_loop(self, optimizer: Any) -> None:
+    def _begin_loop(self, optimizer: Optimizer) -> None:
         """Start recording a loop without a ``DataLoader``, after its first update, which counts as initialization."""
         if self._recording is not None:  # of a pass that was no training
             self._recording.drop()
@@ -185,7 +198,7 @@ class TorchScript(StepProbe):
         recording.timer.begin_epoch(0)
         recording.timer.open()
 
-    def _end_loop_step(self, optimizer: Any) -> None:
+    def _end_loop_step(self, optimizer: Optimizer) -> None:
         recording = self._recording
         # With several optimizers, as in a GAN, a step ends with the update of the first one.
         if recording is None or (self._optimizer is not None and self._optimizer() not in (optimizer, None)):
@@ -204,7 +217,7 @@ class TorchScript(StepProbe):
 
     # -- passes over data --------------------------------------------------------------------------------------------
 
-    def _begin_pass(self, loader: Any, iterate: Any) -> Any:
+    def _begin_pass(self, loader: Loader, iterate: Iterate) -> Iterator[Batch]:
         import torch
 
         self._end_validation()
@@ -260,7 +273,7 @@ class TorchScript(StepProbe):
         if recording is not None and (recording.blocks is None or now.batches == 1):
             now.fetch = recording.observation.fetcher()
 
-    def _begin_training(self, first: _Pass, weights: Sequence[Any]) -> None:
+    def _begin_training(self, first: _Pass, weights: Sequence[Tensor]) -> None:
         """End the previous training and start a new one, because other weights are trained or frozen than before."""
         since = time.perf_counter_ns() - first.began
         if self._number:
@@ -425,7 +438,7 @@ class _Pass:
         "unsure", "updates",
     )  # fmt: skip
 
-    def __init__(self, watch: TorchScript, loader: Any, iterate: Callable[[Any], Any], *, training: bool) -> None:
+    def __init__(self, watch: TorchScript, loader: Loader, iterate: Iterate, *, training: bool) -> None:
         self.loader, self.training = loader, training
         self.began = time.perf_counter_ns()
         self.batches = self.read = 0
@@ -434,14 +447,14 @@ class _Pass:
         self.updates = watch.updates
         self.end_step: Callable[[int, int], object] | None = None
         """Function that records a step, set if nothing else has to be done at the end of a step (the fast path)."""
-        self.fetch: Callable[[Iterator[Any]], Any] = next
+        self.fetch: Callable[[Iterator[Batch]], Batch] = next
         self._watch = watch
-        self._batches: Iterator[Any] = iterate(loader)
+        self._batches: Iterator[Batch] = iterate(loader)
 
     def __iter__(self) -> _Pass:
         return self
 
-    def __next__(self) -> Any:
+    def __next__(self) -> Batch:
         batches, end_step = self.batches, self.end_step
         if end_step is not None:
             updates = self._watch.updates
@@ -474,7 +487,7 @@ class _Validation:
     of the block: blocks without a model are frequent, and synchronizing at each of them would slow the steps down.
     """
 
-    def __init__(self, context: Any, recording: Recording, *, count: bool) -> None:
+    def __init__(self, context: Context, recording: Recording, *, count: bool) -> None:
         from torch.nn.modules.module import register_module_forward_pre_hook
 
         self.context = context
@@ -490,7 +503,7 @@ class _Validation:
         synchronize_devices()
         self._recording.timer.begin_validation()
 
-    def _see(self, *_: Any) -> None:
+    def _see(self, *_: object) -> None:
         self._ran = True
         if self._count and not self._begun:
             self._begin()
@@ -506,11 +519,11 @@ class _Validation:
         return self._ran
 
 
-def _weights_of(optimizer: Any) -> list[Any]:
+def _weights_of(optimizer: Optimizer) -> list[Tensor]:
     return [weight for group in optimizer.param_groups for weight in group["params"]]
 
 
-def _shapes_of(weights: Iterable[Any]) -> list[tuple[tuple[int, ...], bool]]:
+def _shapes_of(weights: Iterable[Tensor]) -> list[tuple[tuple[int, ...], bool]]:
     """Return shape of each weight, and whether it is trained."""
     return [(tuple(weight.shape), bool(weight.requires_grad)) for weight in weights]
 

@@ -10,12 +10,26 @@ import math
 import sys
 from collections.abc import Callable, Iterable, Sized
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeAlias
 
 from vmselect.probe.checkpoints import Scratch
-from vmselect.probe.environment import length_of, synchronize_devices, walk_up
+from vmselect.probe.environment import (
+    Batch,
+    Callback,
+    Loader,
+    Model,
+    Optimizer,
+    Trainer,
+    length_of,
+    synchronize_devices,
+    walk_up,
+)
 from vmselect.probe.recording import Recording, StepProbe, find_earliest_stop
 from vmselect.probe.sampling import watch_call
+
+Arguments: TypeAlias = Any
+State: TypeAlias = Any
+Control: TypeAlias = Any
 
 FOLDERS = ("_default_root_dir", "dirpath", "_root_dir", "_save_dir")
 """Attributes of Lightning's trainer, checkpoints and loggers that contain the path of a folder."""
@@ -28,7 +42,7 @@ class TrainerProbe(StepProbe):
 
     _remedy = "Add the probe to the callbacks of the trainer, and train first."
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> Callable[..., None]:
         # A trainer calls every method of a callback; most need no action.
         if name.startswith("on_"):
             return lambda *_, **__: None
@@ -56,15 +70,15 @@ class TrainerProbe(StepProbe):
     def _describe(
         self,
         recording: Recording,
-        model: Any,
-        loader: Any,
+        model: Model,
+        loader: Loader,
         *,
         steps: int | None,
         epochs: int | None,
         validation_freq: int,
         validations_per_epoch: float,
         validates: bool,
-        optimizers: Callable[[], Iterable[Any]],
+        optimizers: Callable[[], Iterable[Optimizer]],
     ) -> None:
         """Record properties of model, data and validations. ``steps`` is the number of batches per epoch."""
         with recording.timer.leave_out():
@@ -83,7 +97,7 @@ class TrainerProbe(StepProbe):
             if isinstance(data, Sized) and size and recording.workers == 1 and not getattr(loader, "drop_last", True):
                 recording.counted_examples = len(data) if math.ceil(len(data) / size) == steps else None
 
-    def _begin_epoch(self, *_: Any) -> None:
+    def _begin_epoch(self, *_: Any, **__: Any) -> None:
         recording = self._recording
         if recording is not None:
             self._batches = self._read = 0
@@ -131,7 +145,7 @@ class TrainerProbe(StepProbe):
         if self._recording is not None and self._validating:
             self._recording.timer.end_validation_batch()
 
-    def _end_validation(self, *_: Any) -> None:
+    def _end_validation(self, *_: Any, **__: Any) -> None:
         recording = self._recording
         if recording is not None and self._validating:
             synchronize_devices()
@@ -181,7 +195,7 @@ class TrainerProbe(StepProbe):
         super()._end_early(error, detail)
         self._unprotect()
 
-    def _redirect(self, writers: Iterable[tuple[Any, str]]) -> None:
+    def _redirect(self, writers: Iterable[tuple[Callback, str]]) -> None:
         """Redirect the files of ``writers`` to a scratch folder, if the probe will end the training early.
 
         ``writers`` contains objects, each with the name of its attribute that contains a path.
@@ -226,7 +240,7 @@ class LightningProbe(TrainerProbe):
     5
     """
 
-    _limits: tuple[Any, Any] | None = None
+    _limits: tuple[int | None, int | None] | None = None
 
     @property
     def state_key(self) -> str:
@@ -235,14 +249,14 @@ class LightningProbe(TrainerProbe):
 
     _legacy_state_key = state_key
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> dict[str, object]:
         """Return an empty dict: checkpoints contain no state of the probe. Called by Lightning."""
         return {}
 
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+    def load_state_dict(self, state_dict: dict[str, object]) -> None:
         """Do nothing: the probe has no state to restore. Called by Lightning."""
 
-    def protect(self, trainer: Any) -> None:
+    def protect(self, trainer: Trainer) -> None:
         """Redirect checkpoints and logs of ``trainer`` to a scratch folder if the probe will end the training early."""
         writers = [trainer, *trainer.callbacks, *trainer.loggers]
         self._redirect(
@@ -252,13 +266,13 @@ class LightningProbe(TrainerProbe):
             if isinstance(vars(writer).get(name, 0), str | None)
         )
 
-    def setup(self, trainer: Any, module: Any, stage: str) -> None:
+    def setup(self, trainer: Trainer, module: Model, stage: str) -> None:
         """Start recording a training. Called by Lightning, before all other callbacks."""
         if stage == "fit":
             self.protect(trainer)
             self._begin()
 
-    def on_train_start(self, trainer: Any, module: Any) -> None:
+    def on_train_start(self, trainer: Trainer, module: Model) -> None:
         """Record model and data before the first epoch. Called by Lightning."""
         recording, loop = self._recording, trainer.fit_loop
         if recording is None:
@@ -295,19 +309,21 @@ class LightningProbe(TrainerProbe):
     on_validation_batch_end = TrainerProbe._end_validation_batch
     on_validation_end = TrainerProbe._end_validation
 
-    def on_train_batch_end(self, trainer: Any, module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
+    def on_train_batch_end(
+        self, trainer: Trainer, module: Model, outputs: object, batch: Batch, batch_idx: int
+    ) -> None:
         """Record that a batch has ended. Called by Lightning."""
         updates = trainer.global_step
         stepped, self._updates = updates != self._updates, updates
         if self._end_batch(stepped=stepped or trainer.is_last_batch):
             trainer.should_stop = True
 
-    def on_validation_start(self, trainer: Any, module: Any) -> None:
+    def on_validation_start(self, trainer: Trainer, module: Model) -> None:
         """Record that a validation begins, unless it is the sanity check. Called by Lightning."""
         if not trainer.sanity_checking:
             self._begin_validation()
 
-    def on_train_epoch_end(self, trainer: Any, module: Any) -> None:
+    def on_train_epoch_end(self, trainer: Trainer, module: Model) -> None:
         """Record that an epoch has ended; end the training if enough has been measured. Called by Lightning."""
         cut = self._cut_epoch
         if self._end_epoch():
@@ -315,24 +331,24 @@ class LightningProbe(TrainerProbe):
         elif cut:
             trainer.should_stop = False
 
-    def on_exception(self, trainer: Any, module: Any, exception: BaseException) -> None:
+    def on_exception(self, trainer: Trainer, module: Model, exception: BaseException) -> None:
         """End the recording of a training that has failed. Called by Lightning."""
         self._restore(trainer)
         self.finish(exception)
 
-    def teardown(self, trainer: Any, module: Any, stage: str) -> None:
+    def teardown(self, trainer: Trainer, module: Model, stage: str) -> None:
         """End the recording after the training. Called by Lightning."""
         if stage == "fit":
             self._restore(trainer)
             self.finish()
 
-    def _restore(self, trainer: Any) -> None:
+    def _restore(self, trainer: Trainer) -> None:
         if self._limits is not None:
             trainer.fit_loop.min_epochs, trainer.fit_loop.epoch_loop.min_steps = self._limits
             self._limits = None
 
 
-def _first(loaders: Any) -> Any:
+def _first(loaders: Loader) -> Loader:
     """Return ``loaders`` if it is one data loader, or the first loader of a list, tuple or dict."""
     while isinstance(loaders, (list, tuple, dict)) and loaders:
         loaders = next(iter(loaders.values())) if isinstance(loaders, dict) else loaders[0]
@@ -368,7 +384,7 @@ class HuggingFaceProbe(TrainerProbe):
         self._begin(alive=watch_call(sys._getframe(), "train"))
         self._begun = True
 
-    def on_train_begin(self, args: Any, state: Any, control: Any, **objects: Any) -> None:
+    def on_train_begin(self, args: Arguments, state: State, control: Control, **objects: Model) -> None:
         """Record model and data before the first epoch. Called by the trainer."""
         if not self._begun or self._recording is None:
             self.begin()
@@ -410,23 +426,23 @@ class HuggingFaceProbe(TrainerProbe):
         recording.early_stopping = _find_earliest_stop(trainer, often)
         recording.observation.time_fetches(trainer, "get_batch_samples", "get_batch_samples")
 
-    def on_epoch_begin(self, args: Any, state: Any, control: Any, **objects: Any) -> None:
+    def on_epoch_begin(self, args: Arguments, state: State, control: Control, **objects: Model) -> None:
         """Record that an epoch begins. Called by the trainer."""
         self._end_epoch()  # the previous epoch, unless it has ended already
         self._begin_epoch()
 
-    def on_step_begin(self, args: Any, state: Any, control: Any, **objects: Any) -> None:
+    def on_step_begin(self, args: Arguments, state: State, control: Control, **objects: Model) -> None:
         """Restore the original paths of files until the step ends. Called by the trainer.
 
         If a step fails, the trainer calls no further callback, so the paths could not be restored after the failure.
         """
         self._scratch.put_back()
 
-    def on_substep_end(self, args: Any, state: Any, control: Any, **objects: Any) -> None:
+    def on_substep_end(self, args: Arguments, state: State, control: Control, **objects: Model) -> None:
         """Record that a batch with accumulated gradients has ended. Called by the trainer."""
         self._end_batch(stepped=False)
 
-    def on_step_end(self, args: Any, state: Any, control: Any, **objects: Any) -> None:
+    def on_step_end(self, args: Arguments, state: State, control: Control, **objects: Model) -> None:
         """Record that a step has ended; redirect files, because a checkpoint may follow. Called by the trainer."""
         self._scratch.send_away()
         if self._end_batch(stepped=True):
@@ -435,17 +451,17 @@ class HuggingFaceProbe(TrainerProbe):
         if control.should_evaluate:
             self._begin_validation()
 
-    def on_prediction_step(self, args: Any, state: Any, control: Any, **objects: Any) -> None:
+    def on_prediction_step(self, args: Arguments, state: State, control: Control, **objects: Model) -> None:
         """Record that a validation batch has ended. Called by the trainer."""
         self._scratch.put_back()
         self._end_validation_batch()
 
-    def on_evaluate(self, args: Any, state: Any, control: Any, **objects: Any) -> None:
+    def on_evaluate(self, args: Arguments, state: State, control: Control, **objects: Model) -> None:
         """Record that a validation has ended; redirect files, as a checkpoint may follow. Called by the trainer."""
         self._end_validation()
         self._scratch.send_away()
 
-    def on_epoch_end(self, args: Any, state: Any, control: Any, **objects: Any) -> None:
+    def on_epoch_end(self, args: Arguments, state: State, control: Control, **objects: Model) -> None:
         """Record that the steps of an epoch have ended, before its evaluation and checkpoint. Called by the trainer."""
         self._scratch.send_away()
         coming = int(control.should_evaluate)
@@ -457,16 +473,16 @@ class HuggingFaceProbe(TrainerProbe):
             control.should_training_stop = True
         self._validations_seen -= coming
 
-    def on_train_end(self, args: Any, state: Any, control: Any, **objects: Any) -> None:
+    def on_train_end(self, args: Arguments, state: State, control: Control, **objects: Model) -> None:
         """End the recording after the training. Called by the trainer."""
         self.finish()
 
 
-def _word(strategy: Any) -> str:
+def _word(strategy: object) -> str:
     return str(getattr(strategy, "value", strategy))
 
 
-def _find_earliest_stop(trainer: Any, evaluations_per_epoch: float) -> int | None:
+def _find_earliest_stop(trainer: Trainer, evaluations_per_epoch: float) -> int | None:
     """Return the least number of epochs after which a callback can end a training; None if there is no such callback.
 
     transformers counts the patience in evaluations: the first of them is the best so far.
