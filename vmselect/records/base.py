@@ -122,9 +122,9 @@ class Placement(Part):
         cls, *, instance_type: str | None = None, region: str | None = None, provider: str | None = None
     ) -> Placement:
         """A placement from values that the user gives."""
-        given = {"instance_type": instance_type, "region": region, "provider": provider}
-        known = {name: check_name(name, text) for name, text in given.items() if text is not None}
-        return cls(**{name: Fact(value=text, source="given") for name, text in known.items()})
+        names = {"instance_type": instance_type, "region": region, "provider": provider}
+        checked = {field: check_name(field, name) for field, name in names.items() if name is not None}
+        return cls(**{field: Fact(value=name, source="given") for field, name in checked.items()})
 
 
 NAME_THE_MACHINE = (
@@ -187,9 +187,9 @@ class Record(Part):
         ('g4dn.xlarge', 'given', True)
         """
         with given_as("placement"):
-            given = Placement.given(instance_type=instance_type, region=region, provider=provider)
-        known = {name: fact for name in Placement.model_fields if (fact := getattr(given, name)) is not None}
-        return self.model_copy(update={"placement": self.placement.model_copy(update=known)})
+            placement = Placement.given(instance_type=instance_type, region=region, provider=provider)
+        facts = {name: fact for name in Placement.model_fields if (fact := getattr(placement, name)) is not None}
+        return self.model_copy(update={"placement": self.placement.model_copy(update=facts)})
 
     def find_unknown_machine(self) -> list[Finding]:
         """A list with a finding if the instance type is unknown, otherwise an empty list."""
@@ -204,7 +204,7 @@ class Record(Part):
         """The record as indented JSON, with each list of plain values on one line."""
         text = self.model_dump_json(exclude_none=True, indent=1)
         # Line breaks stand only between values (inside strings JSON escapes them), so joining lines changes no value.
-        return re.sub(r"\[\n[^\[\]{}]*\]", lambda found: re.sub(r"\n\s*", " ", found[0]), text) + "\n"
+        return re.sub(r"\[\n[^\[\]{}]*\]", lambda columns: re.sub(r"\n\s*", " ", columns[0]), text) + "\n"
 
     def save(self, path: str | os.PathLike[str]) -> Place:
         """Write the record to the file ``path``, or to a new file in the folder ``path``; return the path of the file.

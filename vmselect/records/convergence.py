@@ -62,8 +62,8 @@ class StoppingRule(Part):
 
     def best_of(self, values: Iterable[float]) -> float | None:
         """The best of ``values``, ignoring NaN; None if no value remains."""
-        known = [value for value in values if not math.isnan(value)]
-        return (max if self.mode == "max" else min)(known, default=None)
+        numbers = [value for value in values if not math.isnan(value)]
+        return (max if self.mode == "max" else min)(numbers, default=None)
 
 
 @dataclass(frozen=True)
@@ -207,26 +207,26 @@ class ConvergenceRun(Part):
         if (end := self.stabilised_after) is not None:
             return EpochsForecast(end, end, end, True, "the run has converged")
         points = [(epoch, value) for epoch, value in self.curve.points if epoch > rule.start_from_epoch]
-        known = [epoch for epoch, value in points if math.isfinite(value)]
+        epochs = [epoch for epoch, value in points if math.isfinite(value)]
         state = Patience()
         for epoch, value in points:
             state = state.after(rule, epoch, value)
         problem = ""
-        if len(known) < MIN_VALUES:
-            values = count_of(len(known), "value")
+        if len(epochs) < MIN_VALUES:
+            values = count_of(len(epochs), "value")
             problem = f"the run has {values} of {rule.monitor}, and a forecast requires {MIN_VALUES}"
         elif state.best is None or not math.isfinite(state.best):
             problem = f"the best value of {rule.monitor} so far is {state.best}"
         if problem:
             return EpochsForecast(math.inf, float(self.epochs_run), math.inf, False, problem)
-        seen, stride = known[-1], statistics.median(later - earlier for earlier, later in pairwise(known))
+        last, stride = epochs[-1], statistics.median(later - earlier for earlier, later in pairwise(epochs))
         patience = stride * max(1, rule.patience)
         low = stride * max(1, rule.patience - state.waited)
         # The high end is calibrated at confidence 0.9. Other confidences move it on a logarithmic scale.
         quantile = statistics.NormalDist().inv_cdf
         high = patience * HIGH_PATIENCES ** (quantile(0.5 + confidence / 2) / quantile(0.95))
-        value, low, high = (seen + more for more in (patience, low, high))
-        is_usable, reason = True, f"the run has {len(known)} values of {rule.monitor}"
+        value, low, high = (last + more for more in (patience, low, high))
+        is_usable, reason = True, f"the run has {len(epochs)} values of {rule.monitor}"
         if high > MAX_RATIO * low:
             is_usable, reason = False, f"the interval of {low:.0f} to {high:.0f} epochs is too wide to be useful"
         return EpochsForecast(value, low, high, is_usable, reason)

@@ -1,8 +1,21 @@
 """The kinds of records, and the parser of record files of every kind and format version.
 
 A new kind requires a module and a line in ``KINDS``. A changed format requires a new format number, an upgrade step,
-and a frozen file of the old format in the tests.
+a line in the history below, and a frozen file of the old format in ``tests/data``.
 """
+
+# History of the formats. Fields that may be absent are added without a new number.
+#
+# training
+#   1  one kind of record, without the field kind; no id
+#   2  id; boundaries of epochs have before_validation_seconds
+#   3  kind "training"; factors. The labels warmup and steady mean the same: the warm-up is detected from the
+#      readings whenever a file is read
+# convergence
+#   1  no id
+#   2  id
+# inference, transfer, forecast, outcome
+#   1
 
 from __future__ import annotations
 
@@ -83,8 +96,8 @@ def parse_record(text: bytes, *, source: str, kind: str | None = None) -> Record
         record = _upgrade(text, invalid, source=source, noun=noun)
     missing = [name for name in REQUIRED if name not in record.model_fields_set]
     if missing:
-        what = "it has no format number" if "format" in missing else f"field {missing[0]} is missing"
-        raise ProfileError(f"{source}: this file is not a {noun}: {what}. Pass a file that vmselect wrote.")
+        problem = "it has no format number" if "format" in missing else f"field {missing[0]} is missing"
+        raise ProfileError(f"{source}: this file is not a {noun}: {problem}. Pass a file that vmselect wrote.")
     if kind is not None and record.kind != kind:
         other = KINDS[record.kind]
         raise ProfileError(f"{source}: this file is a {other.noun}, not a {noun}. {other.remedy}")
@@ -93,7 +106,7 @@ def parse_record(text: bytes, *, source: str, kind: str | None = None) -> Record
 
 @functools.cache
 def _adapter() -> TypeAdapter[Record]:
-    union: Any = functools.reduce(operator.or_, [known.model for known in KINDS.values()])
+    union: Any = functools.reduce(operator.or_, [kind.model for kind in KINDS.values()])
     return TypeAdapter(Annotated[union, Discriminator("kind")])
 
 
@@ -111,28 +124,28 @@ def _upgrade(text: bytes, invalid: ValidationError, *, source: str, noun: str) -
             f"{source}: this file is not a {noun}: it has no format number. Pass a file that vmselect wrote."
         )
     name = data.get("kind", "training")  # profiles of the first format have no kind
-    known = KINDS.get(name) if isinstance(name, str) else None
-    if known is None:
+    kind = KINDS.get(name) if isinstance(name, str) else None
+    if kind is None:
         raise ProfileError(
             f"{source}: this file is not a {noun}: this version of vmselect does not know the kind {str(name)[:60]!r}. "
             "Upgrade vmselect: pip install --upgrade vmselect"
         )
     number = data["format"]
-    if number > known.format:
+    if number > kind.format:
         raise ProfileError(
-            f"{source}: this {known.noun} has format {number}, and this version of vmselect reads formats up to "
-            f"{known.format}. Upgrade vmselect: pip install --upgrade vmselect"
+            f"{source}: this {kind.noun} has format {number}, and this version of vmselect reads formats up to "
+            f"{kind.format}. Upgrade vmselect: pip install --upgrade vmselect"
         )
-    if number == known.format:
-        raise ProfileError(f"{source}: {_describe(invalid, known.noun)}") from None
-    for step in range(number, known.format):
-        if step not in known.upgrades:
-            raise ProfileError(f"{source}: a {known.noun} has no format {step}. Pass a file that vmselect wrote.")
-        data = known.upgrades[step](data)
+    if number == kind.format:
+        raise ProfileError(f"{source}: {_describe(invalid, kind.noun)}") from None
+    for step in range(number, kind.format):
+        if step not in kind.upgrades:
+            raise ProfileError(f"{source}: a {kind.noun} has no format {step}. Pass a file that vmselect wrote.")
+        data = kind.upgrades[step](data)
     try:
-        return known.model.model_validate_json(json.dumps(data))
-    except ValidationError as still:
-        raise ProfileError(f"{source}: {_describe(still, known.noun)}") from None
+        return kind.model.model_validate_json(json.dumps(data))
+    except ValidationError as remaining:
+        raise ProfileError(f"{source}: {_describe(remaining, kind.noun)}") from None
 
 
 def _describe(invalid: ValidationError, noun: str) -> str:

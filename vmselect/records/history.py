@@ -26,7 +26,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from vmselect._checks import check_choice, check_flag, check_name, maybe, several
 from vmselect._io import Entry, Folder, LocalFolder, Place, check_place, has_folder, open_folder, write_bytes
@@ -42,6 +42,7 @@ from vmselect.units import list_some
 
 if TYPE_CHECKING:
     import pandas as pd
+    from duckdb import DuckDBPyConnection as Database
 
 SUBFOLDER = "history"
 LAYOUT = 2
@@ -130,10 +131,10 @@ class Compaction:
     unreadable: tuple[str, ...]
 
 
-def describe(record: Record) -> dict[str, Any]:
+def describe(record: Record) -> dict[str, object]:
     """Values of ``COLUMNS`` for ``record``, except ``file`` and ``version``."""
     environment, setup = record.environment, getattr(record, "setup", None)
-    values: dict[str, Any] = {
+    values: dict[str, object] = {
         "id": record.id,
         "created": record.created.astimezone(UTC).replace(tzinfo=None),
         "writer": record.writer,
@@ -193,7 +194,12 @@ def read_texts(place: Place, entries: Sequence[Entry] | None = None) -> dict[str
 
 
 def read_columns(
-    database: Any, folder: Folder | LocalFolder, parts: Mapping[Part, Path], columns: Iterable[str], *, copied: bool
+    database: Database,
+    folder: Folder | LocalFolder,
+    parts: Mapping[Part, Path],
+    columns: Iterable[str],
+    *,
+    copied: bool,
 ) -> list[str]:
     """Create the table ``records`` in ``database`` (a view unless ``copied``), with ``columns`` of all records.
 
@@ -269,7 +275,7 @@ def opened(folder: Folder | LocalFolder, table: str) -> Iterator[Opened]:
 
 
 @contextmanager
-def connect() -> Iterator[Any]:
+def connect() -> Iterator[Database]:
     """Context with a DuckDB database in memory that loads no extensions and cannot access Python variables."""
     duckdb = require("duckdb", extra="history", needed_by="The compacted history")
     with tempfile.TemporaryDirectory(prefix="vmselect-history-") as spill:
@@ -312,7 +318,7 @@ class Rows(NamedTuple):
 
 
 def find_rows(
-    database: Any, table: str, parts: Mapping[Part, Path], entries: Sequence[Entry], columns: Iterable[str] = ()
+    database: Database, table: str, parts: Mapping[Part, Path], entries: Sequence[Entry], columns: Iterable[str] = ()
 ) -> Rows:
     """The up-to-date rows of the Parquet files ``parts``, one for each JSON file in ``entries``.
 
@@ -340,7 +346,7 @@ def find_rows(
     return Rows(source, frozenset(chosen), paths)
 
 
-def _find_valid(database: Any, table: str, paths: Iterable[Path], columns: Iterable[str]) -> tuple[Path, ...]:
+def _find_valid(database: Database, table: str, paths: Iterable[Path], columns: Iterable[str]) -> tuple[Path, ...]:
     """The Parquet files that have the columns of the ``table``, and no impossible value in ``columns``."""
     import duckdb
 
@@ -369,7 +375,7 @@ def _scan(paths: Iterable[Path], *, numbered: bool = False) -> str:
 
 
 def add(
-    database: Any,
+    database: Database,
     folder: Folder | LocalFolder,
     entries: Sequence[Entry],
     columns: Iterable[str],
@@ -381,7 +387,7 @@ def add(
     table = {name: types[name] for name in columns}
     _put(database, "added", table, [])
     faults: list[str] = []
-    rows: list[list[Any]] = []
+    rows: list[list[object]] = []
     for number, (entry, content) in enumerate(folder.read_all(entries, limit=MAX_FILE_BYTES), 1):
         try:
             if isinstance(content, ProfileError):
@@ -390,7 +396,12 @@ def add(
         except ProfileError as unreadable:
             faults.append(str(unreadable))
         else:
-            made = {"file": entry.name, "version": entry.version, "kind": record.kind, "record": content}
+            made: dict[str, object] = {
+                "file": entry.name,
+                "version": entry.version,
+                "kind": record.kind,
+                "record": content,
+            }
             made |= {"month": _month(record)} | describe(record)
             rows.append([made.get(name) for name in table])
         if len(rows) == BATCH or number == len(entries):
@@ -400,7 +411,7 @@ def add(
     return faults
 
 
-def _put(database: Any, table: str, columns: Mapping[str, str], rows: Sequence[Sequence[Any]]) -> None:
+def _put(database: Database, table: str, columns: Mapping[str, str], rows: Sequence[Sequence[object]]) -> None:
     """Create the ``table`` unless it exists, and add ``rows`` to it."""
     import pandas as pd
 
@@ -458,7 +469,7 @@ def _compact(folder: Folder | LocalFolder, listener: Listener) -> Compaction:
 
 
 def _write_table(
-    database: Any, folder: Folder | LocalFolder, table: str, parts: Mapping[Part, Path], rows: Rows
+    database: Database, folder: Folder | LocalFolder, table: str, parts: Mapping[Part, Path], rows: Rows
 ) -> int:
     """Write new Parquet files for changed partitions (kind and month) of a table, and remove the replaced files.
 
@@ -485,14 +496,14 @@ def _write_table(
     return written
 
 
-def _count(database: Any, source: str) -> dict[str, int]:
+def _count(database: Database, source: str) -> dict[str, int]:
     """Number of rows of each partition (kind and month)."""
     rows = database.execute(f"select kind, month, count(*) from {source} group by kind, month").fetchall()
     return {f"kind={kind}/month={month}": count for kind, month, count in rows}
 
 
 def _write_partition(
-    database: Any, folder: Folder | LocalFolder, table: str, partition: str, current: str, total: int
+    database: Database, folder: Folder | LocalFolder, table: str, partition: str, current: str, total: int
 ) -> set[str]:
     """Write the rows of ``partition`` (kind and month) to new Parquet files; return the names of the files."""
     kind, month = (text.partition("=")[2] for text in partition.split("/"))
@@ -573,7 +584,7 @@ class History:
         chosen = [*COLUMNS, "kind"] if columns is None else list(several(check_name, "columns", columns))
         for name in chosen:
             check_choice("columns", name, [*COLUMNS, "kind", "month"])
-        conditions: list[tuple[str, Any]] = [
+        conditions: list[tuple[str, str | None]] = [
             ("kind = ?", maybe(check_choice, "kind", kind, choices=[*KINDS])),
             ("contains(lower(gpu), lower(?))", maybe(check_name, "gpu", gpu)),
             ("instance_type = ?", maybe(check_name, "instance_type", instance_type)),
@@ -588,7 +599,7 @@ class History:
         sql = f"select {names} from records where {where} order by created, file"
         return self._run(["created", *used], sql, [value for _, value in filters])
 
-    def _run(self, columns: Sequence[str], sql: str, values: Sequence[Any], *, by_user: bool = False) -> pd.DataFrame:
+    def _run(self, columns: Sequence[str], sql: str, values: Sequence[str], *, by_user: bool = False) -> pd.DataFrame:
         """The result of ``sql``. If it was written ``by_user``, it can read nothing but the table ``records``."""
 
         def read() -> pd.DataFrame:
@@ -621,7 +632,7 @@ def history(folder: str | os.PathLike[str]) -> History:
     return History(folder)
 
 
-def _select(database: Any, sql: str, values: Sequence[Any]) -> pd.DataFrame:
+def _select(database: Database, sql: str, values: Sequence[str]) -> pd.DataFrame:
     import duckdb
 
     try:
@@ -638,15 +649,15 @@ def _select(database: Any, sql: str, values: Sequence[Any]) -> pd.DataFrame:
         ) from None
 
 
-def _first_day(name: str, value: Any) -> str:
+def _first_day(name: str, value: object) -> str:
     return _complete(name, value, "01", "01")
 
 
-def _last_day(name: str, value: Any) -> str:
+def _last_day(name: str, value: object) -> str:
     return _complete(name, value, "12", "31")
 
 
-def _complete(name: str, value: Any, month: str, day: str) -> str:
+def _complete(name: str, value: object, month: str, day: str) -> str:
     match = _DAY.fullmatch(value) if isinstance(value, str) else None
     if not match:
         raise ArgumentError(f"{name} must be a day, a month or a year such as 2026-10-05, 2026-10 or 2026.")

@@ -29,6 +29,9 @@ AnyRecord = TypeVar("AnyRecord", bound=Record)
 Value = bool | int | float | str
 """A value of a factor or of a condition."""
 
+Factors = tuple[tuple[str, Value], ...]
+"""Names and values of varied factors, sorted by name."""
+
 MACHINE_NAMES = frozenset({"instance_type", "machine", "provider", "region"})
 """Factors that name the machine. They change together, so grouping by one of them is like grouping by another."""
 
@@ -47,7 +50,7 @@ class Identity(NamedTuple):
     batch_size: int | None
     workers: int
     nodes: int
-    factors: tuple[tuple[str, Any], ...]
+    factors: Factors
 
     @property
     def machine(self) -> Identity:
@@ -55,9 +58,9 @@ class Identity(NamedTuple):
         return self._replace(batch_size=None)
 
     @property
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> dict[str, Value]:
         """Batch size if known, numbers of nodes and workers if above 1, and varied factors, by name."""
-        settings: dict[str, Any] = {"batch_size": self.batch_size} if self.batch_size else {}
+        settings: dict[str, Value] = {"batch_size": self.batch_size} if self.batch_size else {}
         settings |= {"nodes": self.nodes} if self.nodes > 1 else {}
         # Each machine has at least one worker, so only further workers are a setting of their own.
         settings |= {"workers": self.workers} if self.workers > self.nodes else {}
@@ -97,17 +100,17 @@ def identify_forecast(forecast: Forecast) -> Identity:
     )
 
 
-def other_settings(settings: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
+def other_settings(settings: Mapping[str, Value]) -> tuple[tuple[str, str], ...]:
     """All ``settings`` except the batch size, as a key that can be sorted."""
     return tuple(sorted((name, str(value)) for name, value in settings.items() if name != "batch_size"))
 
 
-def varied_factors(profile: Profile) -> tuple[tuple[str, Any], ...]:
+def varied_factors(profile: Profile) -> Factors:
     """The factors of a record that are compared as factors, sorted by name."""
     return _sorted_factors({name: value for name, value in profile.factors.items() if name not in NOT_FACTORS})
 
 
-def _sorted_factors(factors: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
+def _sorted_factors(factors: Mapping[str, Value]) -> Factors:
     return tuple(sorted(factors.items(), key=lambda item: item[0]))
 
 
@@ -352,8 +355,8 @@ class Difference(NamedTuple):
     """
 
     name: str
-    forecast: Any
-    training: Any
+    forecast: object
+    training: object
     other_work: bool
 
     def __str__(self) -> str:

@@ -95,10 +95,10 @@ class Steps(Part):
     @classmethod
     def _find_warmup(cls, labels: tuple[Label, ...], info: ValidationInfo) -> tuple[Label, ...]:
         """Label the warm-up steps; see :mod:`vmselect.records.step_times` for the rule."""
-        columns = [info.data.get(name, ()) for name in ("epoch", "seconds", "covers")]
-        if any(len(column) != len(labels) for column in columns):
+        epoch, seconds, covers = (info.data.get(name, ()) for name in ("epoch", "seconds", "covers"))
+        if any(len(column) != len(labels) for column in (epoch, seconds, covers)):
             return labels  # the next validator rejects it
-        warm = find_warmup(*columns, labels)
+        warm = find_warmup(epoch, seconds, covers, labels)
         ordinary: Mapping[Label, Label] = {"warmup": "steady"}
         return tuple(
             "warmup" if position in warm else ordinary.get(label, label) for position, label in enumerate(labels)
@@ -464,13 +464,14 @@ class Profile(Record):
             if epoch.complete:
                 # Times of epochs from elsewhere include the validation.
                 validations = timeline.validations if self.outcome != "given" else ()
-                inside = [part.seconds for part in (*timeline.pauses, *validations) if part.epoch == epoch.epoch]
+                pauses = [pause.seconds for pause in timeline.pauses if pause.epoch == epoch.epoch]
+                inside = [validation.seconds for validation in validations if validation.epoch == epoch.epoch]
                 before = [
                     boundary.seconds
                     for boundary in timeline.boundaries
                     if boundary.epoch + 1 == epoch.epoch and not boundary.final
                 ]
-                return math.fsum([epoch.seconds, *inside, *before])
+                return math.fsum([epoch.seconds, *pauses, *inside, *before])
         return None
 
     @property

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
@@ -110,9 +110,10 @@ class TransferRecord(Record):
         ways: list[Direction | None] = []
         for name, value in (("upload_seconds", upload_seconds), ("download_seconds", download_seconds)):
             many = [] if value is None else [check_seconds(name, seconds) for seconds in list_items(value)][:MAX_FILES]
-            columns: dict[str, Any] = {"bytes": (size,) * len(many), "label": ("steady",) * len(many)}
-            start = tuple(accumulate(many[:-1], initial=0.0))
-            ways.append(Direction(seconds=sum(many), start=start, taken=tuple(many), **columns) if many else None)
+            labels: list[Label] = ["steady"] * len(many)
+            start, sizes = tuple(accumulate(many[:-1], initial=0.0)), (size,) * len(many)
+            direction = Direction(seconds=sum(many), start=start, taken=tuple(many), bytes=sizes, label=tuple(labels))
+            ways.append(direction if many else None)
         files = max((len(way.taken) for way in ways if way is not None), default=0)
         if not files:
             raise ArgumentError("Neither upload_seconds nor download_seconds was given. Pass at least one of them.")
@@ -162,9 +163,9 @@ class TransferRecord(Record):
     @property
     def findings(self) -> tuple[Finding, ...]:
         """Warnings and information about this record, each with a remedy."""
-        found = self.find_unknown_machine()
+        findings = self.find_unknown_machine()
         brief = any(way is not None and 0 < way.seconds < 1 for way in (self.upload, self.download))
         if brief and self.outcome != "given":
             message = "The transfer took less than a second, too short for a connection to reach its full speed."
-            found.append(Finding("brief-transfer", message, "Transfer more data (megabytes=).", "info"))
-        return warnings_first(found)
+            findings.append(Finding("brief-transfer", message, "Transfer more data (megabytes=).", "info"))
+        return warnings_first(findings)
