@@ -43,9 +43,9 @@ def test_more_work_never_needs_less_energy(given_machines: list[Any], epochs: li
         for name in ("energy_kwh", "energy_low", "energy_high", "co2_kg", "co2_low"):
             values = rows[name].dropna().to_numpy()
             assert (values[1:] >= values[:-1] * (1 - 1e-9) - 1e-15).all()
-    known = frame.dropna(subset="energy_kwh")
-    assert (known["energy_low"] <= known["energy_kwh"]).all()
-    assert (known["energy_kwh"] <= known["energy_high"]).all()
+    measured = frame.dropna(subset="energy_kwh")
+    assert (measured["energy_low"] <= measured["energy_kwh"]).all()
+    assert (measured["energy_kwh"] <= measured["energy_high"]).all()
 
 
 @settings(max_examples=12, deadline=None)
@@ -72,7 +72,7 @@ def test_unknown_power_stays_unknown(given_machines: list[Any], asked: Any) -> N
     for row in shown:
         assert (row.measures["energy"] is None) == (row.instance_type in unknown) == (row.measures["co2"] is None)
     assert {row.instance_type for row in needed} == {row.instance_type for row in shown} - unknown
-    codes = {one.candidate.split(",")[0].split(" ")[0]: one.reason_code for one in needed.excluded}
+    codes = {exclusion.candidate.split(",")[0].split(" ")[0]: exclusion.reason_code for exclusion in needed.excluded}
     assert codes == dict.fromkeys(unknown, "energy_unknown")
     if needed:
         assert sum(row.chance for row in needed) == pytest.approx(1)

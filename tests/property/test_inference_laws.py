@@ -29,13 +29,15 @@ def test_a_bucket_stands_for_what_is_in_it(seconds: float) -> None:
 
 
 @given(st.lists(times, min_size=1, max_size=100), st.randoms(use_true_random=False), percents, percents)
-def test_percentiles_rise_and_do_not_depend_on_the_order(values: list[float], rnd: Any, one: float, two: float) -> None:
+def test_percentiles_rise_and_do_not_depend_on_the_order(
+    values: list[float], rnd: Any, first: float, second: float
+) -> None:
     shuffled = list(values)
     rnd.shuffle(shuffled)
     record, twin = (InferenceRecord.from_times(instance_type="a", call_seconds=v) for v in (values, shuffled))
-    low, high = sorted((one, two))
+    low, high = sorted((first, second))
     assert record.percentile(low) <= record.percentile(high)  # type: ignore[operator]
-    assert record.percentile(one) == twin.percentile(one)
+    assert record.percentile(first) == twin.percentile(first)
     assert record.percentile(100) == max(values)
 
 
@@ -59,10 +61,10 @@ def test_a_damaged_record_is_refused(tmp_path_factory: Any, data: st.DataObject)
     path = tmp_path_factory.mktemp("damaged") / "r.json"
     path.write_text(json.dumps(content), encoding="utf-8")
     try:
-        (found,) = vs.load_records(path)
+        (record,) = vs.load_records(path)
     except vs.errors.ProfileError:
         return
-    assert found.kind in ("inference", "training", "convergence", "transfer")
+    assert record.kind in ("inference", "training", "convergence", "transfer")
 
 
 @given(st.lists(st.floats(0.001, 0.05), min_size=20, max_size=60), st.floats(1, 100), st.floats(1.0, 3.0))

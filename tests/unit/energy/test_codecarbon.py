@@ -18,11 +18,11 @@ RUN = "2026-01-01T00:00:00,demo,r1,3600,0.05,0.2,0.03,0.12,0.05,2,1.0"
 
 
 def training(**changes: object) -> vs.Profile:
-    given = {
+    times = {
         "instance_type": "g4dn.xlarge", "provider": "aws", "region": "us-east-1", "batch_size": 64,
         "total_seconds": 1800, "epochs": 3, "gpu_watts": 60, "model": "demo",
     }  # fmt: skip
-    return vs.Profile.from_times(**(given | changes))  # type: ignore[arg-type]
+    return vs.Profile.from_times(**(times | changes))  # type: ignore[arg-type]
 
 
 def write(path: Path, *lines: str) -> Path:

@@ -50,10 +50,10 @@ def test_regions_on_one_grid_have_its_newest_value() -> None:
 
 
 def test_a_region_without_a_published_pue_has_the_mean_of_its_provider() -> None:
-    known = [place.pue for place in regions().values() if place.provider == "aws" and place.pue]
+    published = [place.pue for place in regions().values() if place.provider == "aws" and place.pue]
     factor = vs.energy.Emissions().factor("aws", "eu-west-3")
     assert factor is not None
-    assert factor.pue == pytest.approx(sum(known) / len(known))
+    assert factor.pue == pytest.approx(sum(published) / len(published))
 
 
 def test_own_machines_use_their_country() -> None:

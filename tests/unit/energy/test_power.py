@@ -28,17 +28,20 @@ SCRIPT = Path(__file__).parents[2] / "benchmarks" / "energy.py"
 
 
 def profile(watts: Any = 60.0, *, cpu: float | None = None, gpus: tuple[Gpu, ...] = (), **seen: Any) -> vs.Profile:
-    one = vs.Profile.from_times(instance_type="g4dn.xlarge", batch_size=8, iteration_seconds=[0.1], gpu_watts=watts)
+    profile = vs.Profile.from_times(instance_type="g4dn.xlarge", batch_size=8, iteration_seconds=[0.1], gpu_watts=watts)
     if cpu is not None:
         summary = Summary(count=1, seconds=1.0, mean=cpu, maximum=cpu, p50=cpu, p95=cpu)
         phases = {
-            "steady_steps": {**(one.usage.phases["steady_steps"] if one.usage else {}), "cpu_power_watts": summary}
+            "steady_steps": {
+                **(profile.usage.phases["steady_steps"] if profile.usage else {}),
+                "cpu_power_watts": summary,
+            }
         }
-        usage = (one.usage or vs.Profile.from_times(iteration_seconds=1.0, gpu_watts=1).usage).model_copy(  # type: ignore[union-attr]
+        usage = (profile.usage or vs.Profile.from_times(iteration_seconds=1.0, gpu_watts=1).usage).model_copy(  # type: ignore[union-attr]
             update={"phases": phases}
         )
-        one = one.model_copy(update={"usage": usage})
-    return one.model_copy(update={"environment": Environment(gpus=gpus, **seen)})
+        profile = profile.model_copy(update={"usage": usage})
+    return profile.model_copy(update={"environment": Environment(gpus=gpus, **seen)})
 
 
 def test_measured_gpus_get_the_share_of_the_machine() -> None:
@@ -84,14 +87,14 @@ def test_a_fraction_counts_the_gpus_that_trained() -> None:
 
 def test_power_of_another_gpu_follows_its_tdp() -> None:
     fraction = predict_fraction([0.8])
-    one, two = predict_power(fraction, "T4", used=1, count=1), predict_power(fraction, "V100", used=1, count=1)
-    assert isinstance(one, Power)
-    assert isinstance(two, Power)
-    assert two.watts / one.watts == pytest.approx(300 / 70)
-    assert one.basis == "predicted"
+    t4, v100 = predict_power(fraction, "T4", used=1, count=1), predict_power(fraction, "V100", used=1, count=1)
+    assert isinstance(t4, Power)
+    assert isinstance(v100, Power)
+    assert v100.watts / t4.watts == pytest.approx(300 / 70)
+    assert t4.basis == "predicted"
     idle = predict_power(fraction, "T4", used=1, count=4)
     assert isinstance(idle, Power)
-    assert one.watts < idle.watts < 2 * one.watts
+    assert t4.watts < idle.watts < 2 * t4.watts
 
 
 def test_what_is_not_known_stays_unknown() -> None:
@@ -125,18 +128,18 @@ def test_the_script_chooses_and_reports(
     file = tmp_path / "power.csv"
     file.write_text("\n".join(rows) + "\n", encoding="utf-8")
     assert benchmark.main([str(file)]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert [one["tasks"] for one in found["left_out_tasks"]] == [["m0/d"], ["m1/d"], ["m2/d"], ["m3/d"]]
-    assert [one["tasks"] for one in found["left_out_halves"]] == [["m0/d", "m2/d"], ["m1/d", "m3/d"]]
-    assert [one["pairs"] for one in found["left_out_halves"]] == [2 * 2 * 6] * 2
-    assert found["coverage_of_left_out_tasks"] == 1.0
-    assert found["between_doubled_batch_sizes"] == [0.0, 0.0]
-    assert 0.05 < found["spread_of_all_tasks"] < 0.1  # the widths are below 1
+    report = json.loads(capsys.readouterr().out)
+    assert [part["tasks"] for part in report["left_out_tasks"]] == [["m0/d"], ["m1/d"], ["m2/d"], ["m3/d"]]
+    assert [part["tasks"] for part in report["left_out_halves"]] == [["m0/d", "m2/d"], ["m1/d", "m3/d"]]
+    assert [part["pairs"] for part in report["left_out_halves"]] == [2 * 2 * 6] * 2
+    assert report["coverage_of_left_out_tasks"] == 1.0
+    assert report["between_doubled_batch_sizes"] == [0.0, 0.0]
+    assert 0.05 < report["spread_of_all_tasks"] < 0.1  # the widths are below 1
     assert benchmark.main([str(file), "--constant"]) == 0
     assert json.loads(capsys.readouterr().out)["spread_of_all_tasks"] == 0.05
 
 
 def test_a_busy_gpu_leaves_less_room_for_another_fraction() -> None:
-    found = [predict_power(fraction, "T4", used=1, count=1) for fraction in (0.2, 0.6, 0.95, 1.0)]
-    deviations = [power.deviation for power in found if isinstance(power, Power)]
+    powers = [predict_power(fraction, "T4", used=1, count=1) for fraction in (0.2, 0.6, 0.95, 1.0)]
+    deviations = [power.deviation for power in powers if isinstance(power, Power)]
     assert deviations[0] > deviations[1] > deviations[2] == deviations[3] > energy.GPU_SHARE_DEVIATION

@@ -57,12 +57,12 @@ def test_scores_of_a_table(benchmark, tmp_path, capsys) -> None:
 
 def test_the_second_probe_can_be_chosen(benchmark, tmp_path, capsys) -> None:
     file = str(write_source(tmp_path / "one.csv"))
-    found = {}
+    scores = {}
     for second in ("any", "chosen"):
         assert benchmark.main([file, "--probes", "2", "--history", "0", "--second", second, "--format", "json"]) == 0
-        (found[second],) = json.loads(capsys.readouterr().out)
-    assert (found["any"]["pairs"], found["chosen"]["pairs"]) == (7 * 3, 7 * 3)
-    assert found["any"]["mean"] != found["chosen"]["mean"]
+        (scores[second],) = json.loads(capsys.readouterr().out)
+    assert (scores["any"]["pairs"], scores["chosen"]["pairs"]) == (7 * 3, 7 * 3)
+    assert scores["any"]["mean"] != scores["chosen"]["mean"]
 
 
 def test_the_unit_does_not_matter(benchmark, tmp_path) -> None:
@@ -88,8 +88,8 @@ def test_sources_and_works_can_be_selected(benchmark, tmp_path, capsys) -> None:
     lines = files[0].read_text().splitlines()
     files[0].write_text("\n".join(line for line in lines if ",m6," not in line or ",T4," not in line) + "\n")
     arguments = [*map(str, files), "--only", "one", "--probes", "1", "--history", "5", "--format", "json"]
-    found = []
+    scores = []
     for more in ([], ["--complete"]):
         assert benchmark.main([*arguments, *more]) == 0
-        found += json.loads(capsys.readouterr().out)
-    assert [(score["source"], score["pairs"]) for score in found] == [("one", 6 * 6 + 2), ("one", 6 * 6)]
+        scores += json.loads(capsys.readouterr().out)
+    assert [(score["source"], score["pairs"]) for score in scores] == [("one", 6 * 6 + 2), ("one", 6 * 6)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 import vmselect as vs
+from vmselect.errors import ArgumentError, EstimateError
 from vmselect.prediction import hardware as h
 from vmselect.prediction import machines as m
 from vmselect.prediction.hardware import Machine, MachineTypes, Refusal
@@ -17,10 +18,10 @@ TYPES = MachineTypes(CATALOG)
 A10G = TYPES.find("g5.xlarge", None)
 
 
-def profile(instance_type="g4dn.xlarge", seconds=0.2, *, environment=None, wait=None, **given) -> vs.Profile:
+def profile(instance_type="g4dn.xlarge", seconds=0.2, *, environment=None, wait=None, **times) -> vs.Profile:
     made = vs.Profile.from_times(
         instance_type=instance_type, batch_size=64, steps_per_epoch=100, iteration_seconds=[seconds] * 10,
-        **{"model": "net", **given},
+        **{"model": "net", **times},
     )  # fmt: skip
     changes = {"environment": environment} if environment else {}
     if wait is not None:
@@ -54,10 +55,10 @@ def refused(*probes: Probe, machine: Machine | None = None) -> Refusal:
     ],
 )
 def test_probes_that_cannot_be_used_give_a_reason_and_a_remedy(made, code, named) -> None:
-    found = refused(probe(*made))
-    assert found.code == code
-    assert named in found.reason
-    assert "probe" in found.reason or "remove" in found.reason
+    refusal = refused(probe(*made))
+    assert refusal.code == code
+    assert named in refusal.reason
+    assert "probe" in refusal.reason or "remove" in refusal.reason
 
 
 @pytest.mark.parametrize(
@@ -67,9 +68,9 @@ def test_probes_that_cannot_be_used_give_a_reason_and_a_remedy(made, code, named
 )  # fmt: skip
 def test_machines_that_cannot_be_predicted_name_the_probe_that_helps(name, code) -> None:
     machine = TYPES.find(name, None) or Machine(name, "aws", "RTX-PRO-4500", 1)
-    found = refused(probe(profile()), machine=machine)
-    assert found.code == code
-    assert f"probe {name}" in found.reason
+    refusal = refused(probe(profile()), machine=machine)
+    assert refusal.code == code
+    assert f"probe {name}" in refusal.reason
 
 
 def test_a_bad_probe_does_not_spoil_a_good_one() -> None:
@@ -106,11 +107,11 @@ def test_records_that_say_nothing_about_gpus_are_no_history() -> None:
 
 def test_draws_of_machines_with_one_gpu_are_joint() -> None:
     names = ("g5.xlarge", "g5.2xlarge", "g4ad.xlarge", "p3.2xlarge")
-    found = Predictor([probe(profile())], TYPES).predict([TYPES.find(name, None) for name in names])
-    one, same, _, other = found
-    assert isinstance(one, Prediction)
-    assert one.seconds == same.seconds
-    first, second, third = (x.factors(500, seed=1) for x in (one, same, other))
+    predictions = Predictor([probe(profile())], TYPES).predict([TYPES.find(name, None) for name in names])
+    first_machine, same, _, other = predictions
+    assert isinstance(first_machine, Prediction)
+    assert first_machine.seconds == same.seconds
+    first, second, third = (x.factors(500, seed=1) for x in (first_machine, same, other))
     assert ((first > 1) == (second > 1)).mean() > 0.9 > ((first > 1) == (third > 1)).mean()
 
 
@@ -118,24 +119,24 @@ def test_a_faster_gpu_does_not_shorten_the_wait_for_data() -> None:
     h100 = TYPES.find("p5.48xlarge", None)
     (free,) = Predictor([probe(profile())], TYPES).predict([h100])
     (tiny,) = Predictor([probe(profile(wait=0.01))], TYPES).predict([h100])
-    (some,) = Predictor([probe(profile(wait=0.05))], TYPES).predict([h100])
+    (little,) = Predictor([probe(profile(wait=0.05))], TYPES).predict([h100])
     (much,) = Predictor([probe(profile(wait=0.25))], TYPES).predict([h100])
-    for one in (free, tiny, some, much):
-        assert isinstance(one, Prediction)
+    for prediction in (free, tiny, little, much):
+        assert isinstance(prediction, Prediction)
     assert tiny.seconds == free.seconds
-    assert free.seconds < some.seconds < much.seconds
+    assert free.seconds < little.seconds < much.seconds
     # Only the rest of a step of 0.2 s gets faster.
     assert much.seconds == pytest.approx(0.25 * 0.2 + 0.75 * free.seconds)
     assert much.interval(0.9)[0] >= 0.25 * 0.2
     assert much.interval(0.9)[1] >= 0.2  # input that is prepared in parallel may limit the steps already
-    assert some.interval(0.9)[1] == pytest.approx(0.05 * 0.2 + 0.95 * free.interval(0.9)[1])
+    assert little.interval(0.9)[1] == pytest.approx(0.05 * 0.2 + 0.95 * free.interval(0.9)[1])
     draws = much.factors(500) * much.seconds
     assert draws.min() >= 0.25 * 0.2
 
 
 def test_a_slower_gpu_hides_the_wait_for_data() -> None:
     k80 = TYPES.find("p2.xlarge", None) or Machine("p2.xlarge", "aws", "K80", 1)
-    (free,), (waits,) = (Predictor([probe(one)], TYPES).predict([k80]) for one in (profile(), profile(wait=0.25)))
+    (free,), (waits,) = (Predictor([probe(probed)], TYPES).predict([k80]) for probed in (profile(), profile(wait=0.25)))
     assert isinstance(free, Prediction)
     assert isinstance(waits, Prediction)
     assert waits.seconds == free.seconds > 0.2
@@ -148,6 +149,59 @@ def test_a_slower_gpu_hides_the_wait_for_data() -> None:
      ({"names": ["c5.large"]}, "c5.large", "g5.xlarge"), ({}, "g5.xlarge", "c5.large")],
 )  # fmt: skip
 def test_filters_of_machines(filters, kept, dropped) -> None:
-    names = {one.instance_type for one in m.choose_machines(TYPES, **filters)}
+    names = {machine.instance_type for machine in m.choose_machines(TYPES, **filters)}
     assert kept in names
     assert dropped not in names
+
+
+def times_of(instance_type="g4dn.xlarge", seconds=0.2, **changes) -> vs.Profile:
+    times = {"batch_size": 64, "model": "net", "iteration_seconds": [seconds] * 10, **changes}
+    return vs.Profile.from_times(instance_type=instance_type, **times)
+
+
+def test_probed_machines_keep_their_measurement_and_others_are_predicted() -> None:
+    names = ["g5.xlarge", "g4dn.xlarge", "c5.large", "nowhere"]
+    frame = vs.predict(times_of(), machines=names, catalog=CATALOG)
+    assert list(frame.columns) == ["instance_type", "step_seconds", "low", "high", "basis", "reason"]
+    assert list(frame["instance_type"]) == names
+    assert list(frame["basis"]) == ["predicted", "measured", None, None]
+    assert frame["step_seconds"][1] == pytest.approx(0.2)
+    assert frame["low"][0] < frame["step_seconds"][0] < frame["high"][0]
+    assert list(frame["reason"].notna()) == [False, False, True, True]
+
+
+def test_a_predicted_interval_is_wider_than_a_measured_one() -> None:
+    both = vs.predict([times_of(), times_of("g5.xlarge", 0.09)], machines=["g5.xlarge"], catalog=CATALOG)
+    predicted = vs.predict(times_of(), machines=["g5.xlarge", "g4dn.2xlarge"], catalog=CATALOG)
+    width = both["high"] / both["low"]
+    assert (predicted["high"] / predicted["low"] > width[0]).all()
+
+
+def test_the_order_of_profiles_and_history_does_not_matter() -> None:
+    probes = [times_of(), times_of("p3.2xlarge", 0.08)]
+    history = [
+        times_of(name, s, model=f"m{k}") for k in range(3) for name, s in (("g4dn.xlarge", 1), ("g6.xlarge", 0.6))
+    ]
+    names = ["g5.xlarge", "g6.xlarge"]
+    first = vs.predict(probes, machines=names, history=history, catalog=CATALOG)
+    again = vs.predict(probes[::-1], machines=names[::-1], history=history[::-1], catalog=CATALOG)
+    assert first["step_seconds"].to_numpy() == pytest.approx(again["step_seconds"].to_numpy()[::-1], rel=1e-9)
+    assert first["high"].to_numpy() == pytest.approx(again["high"].to_numpy()[::-1], rel=1e-9)
+
+
+def test_the_whole_catalog_by_default() -> None:
+    frame = vs.predict(times_of(), catalog=CATALOG)
+    assert len(frame) > 150
+    assert frame["instance_type"].is_unique
+    assert (frame["step_seconds"].isna() == frame["reason"].notna()).all()
+
+
+def test_wrong_arguments() -> None:
+    with pytest.raises(ArgumentError):
+        vs.predict(times_of(), history="folder", catalog=CATALOG)
+    with pytest.raises(ArgumentError):
+        vs.predict([times_of(), times_of("g5.xlarge", batch_size=32)], catalog=CATALOG)
+    with pytest.raises(EstimateError):
+        vs.predict(times_of(), batch_size=32, catalog=CATALOG)
+    with pytest.raises(EstimateError):
+        vs.predict(times_of(None), catalog=CATALOG)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -9,11 +10,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import vmselect as vs
+from tests.benchmarks.gpu_memory import choose_margin, score
 from tests.support.profiles import make_gpu_profile
 from vmselect.errors import ArgumentError, EstimateError
 from vmselect.findings import Finding
 from vmselect.prediction.hardware import Machine, MachineTypes, Refusal
-from vmselect.prediction.memory import GIB, TIGHT_MEMORY, TOO_LITTLE_MEMORY, MemoryCheck
+from vmselect.prediction.memory import (
+    GIB,
+    GROWTH_EXPONENT_MARGIN,
+    TIGHT_MEMORY,
+    TOO_LITTLE_MEMORY,
+    MemoryCheck,
+    MemoryModel,
+    examples_per_gpu,
+    fit_memory,
+)
 from vmselect.records import Profile
 
 CATALOG = vs.Catalog.embedded("2026-08-22")
@@ -25,14 +36,14 @@ def machine(gib: float, gpu: str = "Made-up") -> Machine:
 
 
 def code(profiles: list[Profile], gib: float, size: int) -> str | None:
-    found = MemoryCheck(profiles, TYPES).check(machine(gib), size)
-    return found.code if isinstance(found, (Refusal, Finding)) else None
+    problem = MemoryCheck(profiles, TYPES).check(machine(gib), size)
+    return problem.code if isinstance(problem, (Refusal, Finding)) else None
 
 
 def test_enough_tight_and_too_little() -> None:
     probes = [make_gpu_profile(32, 4.0), make_gpu_profile(64, 8.0)]  # 64 examples: 8.0 GiB, up to 8.4 GiB
-    found = {gib: code(probes, gib, 64) for gib in (8, 9.5, 16)}
-    assert found == {8: TOO_LITTLE_MEMORY, 9.5: TIGHT_MEMORY, 16: None}
+    codes = {gib: code(probes, gib, 64) for gib in (8, 9.5, 16)}
+    assert codes == {8: TOO_LITTLE_MEMORY, 9.5: TIGHT_MEMORY, 16: None}
     refusal = MemoryCheck(probes, TYPES).check(machine(8), 64)
     assert isinstance(refusal, Refusal)
     assert "largest batch size that fits one GPU is 52" in refusal.reason  # of 0.93 x 8 - 0.6 = 6.84 GiB
@@ -64,13 +75,14 @@ def test_memory_of_a_gpu() -> None:
 
 @settings(max_examples=30, deadline=None)
 @given(st.floats(0.5, 40), st.floats(0.5, 40), st.floats(2, 200), st.floats(2, 200), st.integers(1, 500))
-def test_a_larger_gpu_is_never_worse(first: float, second: float, one: float, other: float, size: int) -> None:
+def test_a_larger_gpu_is_never_worse(first: float, second: float, gib: float, more_gib: float, size: int) -> None:
     failed = make_gpu_profile(300, None, outcome="out_of_memory")
     check = MemoryCheck([make_gpu_profile(32, first), make_gpu_profile(64, second), failed], TYPES)
     order = {TOO_LITTLE_MEMORY: 0, TIGHT_MEMORY: 1, None: 2}
-    small, large = (check.check(machine(gib), size) for gib in sorted((one, other)))
+    memories = sorted((gib, more_gib))
+    small, large = (check.check(machine(memory), size) for memory in memories)
     assert order[small and small.code] <= order[large and large.code]
-    fits = [check.largest(gib * GIB) for gib in sorted((one, other))]
+    fits = [check.largest(memory * GIB) for memory in memories]
     assert None in fits or fits[0] <= fits[1]  # type: ignore[operator]
 
 
@@ -85,11 +97,11 @@ def test_the_table() -> None:
     assert largest["gpu_memory_gib"].is_monotonic_increasing
     assert (largest.sort_values("usable_gib")["batch_size"].diff().dropna() >= 0).all()
     assert (largest["high_gib"] <= largest["usable_gib"]).all()
-    some = vs.estimate_memory(
+    chosen = vs.estimate_memory(
         [make_gpu_profile(32, 4.0), make_gpu_profile(64, 8.0)], batch_size=[48, 128], gpu=["t4", "RTX-3090"]
     )
-    assert list(some["basis"][:2]) == ["interpolated", "extrapolated"]
-    assert list(some["gpu_model"][2:]) == ["T4", "RTX-3090"]
+    assert list(chosen["basis"][:2]) == ["interpolated", "extrapolated"]
+    assert list(chosen["gpu_model"][2:]) == ["T4", "RTX-3090"]
 
 
 def test_unknown_growth_and_several_works() -> None:
@@ -122,3 +134,155 @@ def test_predicted_step_times_are_refused_too() -> None:
     )  # 24 and 8 GiB
     assert list(times["basis"]) == ["predicted", None]
     assert "GPU memory" in times["reason"][1]
+
+
+def gib(model: MemoryModel | None, size: int) -> float:
+    assert model is not None
+    return model.peak(size).value / GIB
+
+
+def test_two_sizes_give_a_line() -> None:
+    model = fit_memory([make_gpu_profile(64, 3.0), make_gpu_profile(32, 2.0), make_gpu_profile(32, 1.9)])
+    assert [gib(model, size) for size in (16, 32, 48, 64, 128)] == pytest.approx([1.5, 2.0, 2.5, 3.0, 5.0])
+    assert model is not None
+    assert [model.basis(size) for size in (16, 32, 48, 128)] == [
+        "extrapolated", "measured", "interpolated", "extrapolated",
+    ]  # fmt: skip
+    assert model.usable_bytes(15 * GIB) == pytest.approx(14.4 * GIB)
+
+
+def test_one_size_keeps_weights_gradients_and_optimizer() -> None:
+    recorded = {"source": "jax", "weights_bytes": GIB // 4, "gradients_bytes": GIB // 4, "optimizer_bytes": GIB // 2}
+    model = fit_memory([make_gpu_profile(32, 3.0, environment={"gpu_memory": recorded, "backend": "jax"})])
+    assert gib(model, 64) == pytest.approx(5.0)
+    assert gib(model, 16) == pytest.approx(2.0)
+    assert model is not None
+    # A quarter of the 2 GiB may be fixed, and the rest may grow less: a smaller batch then needs more, a larger less.
+    slow = 2 ** (1 - GROWTH_EXPONENT_MARGIN)
+    assert model.peak(16).high / GIB == pytest.approx(1.05 * (1.5 + 1.5 / slow))
+    assert model.peak(64).low / GIB == pytest.approx(1.5 + 1.5 * slow)
+    assert model.usable_bytes(16 * GIB) == 12 * GIB
+
+
+def test_gradients_that_are_not_kept() -> None:
+    recorded = {"source": "jax", "weights_bytes": GIB, "gradients_bytes": GIB, "optimizer_bytes": 2 * GIB}
+    kept = fit_memory([make_gpu_profile(32, 5.0, environment={"gpu_memory": recorded})])
+    assert gib(kept, 64) == pytest.approx(6.0)
+    assert kept is not None
+    assert kept.peak(64).high / GIB == pytest.approx(1.05 * (3 + 2 * 2 ** (1 + GROWTH_EXPONENT_MARGIN)))
+    freed = fit_memory([make_gpu_profile(32, 3.5, environment={"gpu_memory": recorded})])
+    assert gib(freed, 64) == pytest.approx(4.0)
+    assert freed is not None
+    assert freed.peak(64).low == 3.5 * GIB  # perhaps nothing grows
+    assert fit_memory([make_gpu_profile(32, 2.5, environment={"gpu_memory": recorded})]).fixed is None  # type: ignore[union-attr]
+
+
+def test_intervals_from_one_size_widen_with_the_distance() -> None:
+    recorded = {"source": "jax", "weights_bytes": GIB // 4, "gradients_bytes": GIB // 4, "optimizer_bytes": GIB // 2}
+    model = fit_memory([make_gpu_profile(32, 3.0, environment={"gpu_memory": recorded})])
+    assert model is not None
+    for sizes in ((32, 64, 128, 256, 512), (32, 16, 8, 4)):
+        widths = [peak.high / peak.low for peak in map(model.peak, sizes)]
+        assert widths == sorted(widths)
+        assert widths[-1] > 1.5 * widths[0]
+
+
+def test_an_unknown_optimizer_widens_the_interval() -> None:
+    parameters = GIB // 16
+    assumed = fit_memory([make_gpu_profile(32, 3.0, setup={"parameters": parameters})])
+    assert gib(assumed, 64) == pytest.approx(5.0)  # Adam
+    assert assumed is not None
+    assert assumed.peak(64).high / GIB >= 0.5 + 2 * 2.5  # plain SGD
+    unknown = fit_memory([make_gpu_profile(32, 3.0)])
+    assert unknown is not None
+    assert math.isnan(unknown.peak(64).value)
+    assert unknown.peak(32).value == 3 * GIB
+    assert unknown.largest(80 * GIB) is None
+
+
+def test_peaks_that_do_not_grow_tell_nothing_of_larger_sizes() -> None:
+    model = fit_memory([make_gpu_profile(32, 3.0), make_gpu_profile(64, 3.01)])
+    assert model is not None
+    assert math.isnan(model.peak(128).value)
+    assert gib(model, 48) == pytest.approx(3.005)
+    assert model.largest(10 * GIB) is None
+    assert model.largest(1 * GIB) == 0
+
+
+@pytest.mark.parametrize(
+    "profile",
+    [
+        make_gpu_profile(32, None),
+        make_gpu_profile(None, 3.0),
+        make_gpu_profile(32, 3.0, outcome="out_of_memory"),
+        make_gpu_profile(32, 11.0, environment={"backend": "tensorflow", "gpu_memory": {"source": "nvml"}}),
+    ],
+    ids=["no counter", "no batch size", "out of memory", "the driver sees the pool"],
+)
+def test_records_without_a_usable_peak(profile: Profile) -> None:
+    assert fit_memory([profile]) is None
+
+
+def test_what_frameworks_leave_free() -> None:
+    def usable(backend: str, **details: Any) -> float:
+        seen = {"backend": backend, "gpu_memory": {"source": backend, **details}}
+        model = fit_memory([make_gpu_profile(32, 3.0, environment=seen)])
+        assert model is not None
+        return model.usable_bytes(15 * GIB) / GIB
+
+    assert usable("jax") == pytest.approx(0.75 * 15)
+    assert usable("jax", limit_bytes=int(13.5 * GIB)) == pytest.approx(13.5)
+    assert usable("tensorflow") < usable("torch") < 15
+
+
+def test_each_gpu_gets_its_share_of_the_batch() -> None:
+    assert examples_per_gpu(make_gpu_profile(64, 1.0, environment={"replicas": 4})) == 16
+
+
+sizes = st.integers(1, 10_000)
+peaks = st.floats(0.1, 200.0)
+probes = st.dictionaries(sizes, peaks, min_size=1, max_size=4)
+
+
+@given(probes, st.none() | st.integers(10_000, 10**10), sizes, sizes)
+def test_memory_never_falls_as_the_batch_grows(
+    seen: dict[int, float], parameters: int | None, first: int, second: int
+) -> None:
+    model = fit_memory([make_gpu_profile(size, peak, setup={"parameters": parameters}) for size, peak in seen.items()])
+    assert model is not None
+    small, large = (model.peak(size) for size in sorted((first, second)))
+    assert not small.value > large.value * (1 + 1e-9)  # False if one is unknown
+    assert not small.high > large.high * (1 + 1e-9)
+    for peak in (small, large):
+        assert math.isnan(peak.value) or 0 <= peak.low <= peak.value <= peak.high
+
+
+@given(probes, st.none() | st.integers(10_000, 10**10), peaks, peaks)
+def test_a_larger_gpu_never_fits_less(
+    seen: dict[int, float], parameters: int | None, first: float, second: float
+) -> None:
+    model = fit_memory([make_gpu_profile(size, peak, setup={"parameters": parameters}) for size, peak in seen.items()])
+    assert model is not None
+    small, large = (model.largest(memory * GIB) for memory in sorted((first, second)))
+    if small is not None and large is not None:
+        assert small <= large
+    for size, memory in ((small, min(first, second)), (large, max(first, second))):
+        if size:
+            assert model.peak(size).high <= memory * GIB
+            assert not model.grows or model.peak(size + 1).high > memory * GIB * (1 - 1e-9) or size >= 2**39
+
+
+def test_the_benchmark_scores_sizes_that_were_not_probed() -> None:
+    # Planned bytes of a convolutional network in MiB; weights, gradients and optimizer take 7.4.
+    planned = {8: 22.6, 16: 37.9, 32: 68.4, 64: 129.4, 128: 251.4}
+    for probed in ([8], [32], [8, 16]):
+        rows = score((7.4, 5.9), planned, probed)
+        assert [size for size, _, _ in rows] == [size for size in planned if size not in probed]
+        assert all(abs(error) < 0.02 and inside for _, error, inside in rows)
+
+
+def test_the_benchmark_chooses_the_smallest_sufficient_margin() -> None:
+    linear = {8: 20.0, 32: 50.0, 128: 170.0}  # 10, and 1.25 per example
+    slow = {8: 20.0, 32: 30.0, 128: 50.0}  # doubles with every quadrupled size
+    assert choose_margin([((10.0, 8.0), linear)]) == 0.0
+    assert 0.3 <= choose_margin([((10.0, 8.0), slow)]) <= 0.5

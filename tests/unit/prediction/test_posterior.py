@@ -57,7 +57,7 @@ def test_history_and_probes_narrow_the_interval() -> None:
 
 def test_a_history_that_fits_badly_widens_the_interval() -> None:
     good, bad = make_history(spread=0.05), make_history(spread=1.5)
-    widths = [predict_log_times([point("T4", 0.2)], [target("V100")], history=one).sd[0] for one in (good, bad)]
+    widths = [predict_log_times([point("T4", 0.2)], [target("V100")], history=history).sd[0] for history in (good, bad)]
     assert widths[1] > 1.5 * widths[0]
 
 
@@ -70,23 +70,23 @@ def test_short_steps_depend_less_on_the_gpu_and_are_less_certain() -> None:
 @settings(max_examples=20, deadline=None)
 @given(st.floats(0.05, 50.0), st.floats(1.0, 1000.0), st.permutations(range(24)))
 def test_results_do_not_depend_on_the_unit_or_the_order(seconds, unit, order) -> None:
-    history, wanted = make_history(), [target(gpu) for gpu in ("V100", "A100", "H100")]
+    history, targets = make_history(), [target(gpu) for gpu in ("V100", "A100", "H100")]
     probes = [point("T4", seconds), point("L4", 0.7 * seconds)]
-    first = predict_log_times(probes, wanted, history=history)
+    first = predict_log_times(probes, targets, history=history)
     scaled = [p._replace(log_seconds=p.log_seconds + math.log(unit)) for p in reversed(probes)]
     shifted = [history[at]._replace(log_seconds=history[at].log_seconds + math.log(1000)) for at in order]
     usual = [p._replace(log_seconds=p.log_seconds + math.log(1000)) for p in history]
-    again = predict_log_times(scaled, wanted[::-1], history=shifted)
+    again = predict_log_times(scaled, targets[::-1], history=shifted)
     assert again.mean[::-1] - math.log(unit) == pytest.approx(
-        predict_log_times(probes, wanted, history=usual).mean, abs=1e-9
+        predict_log_times(probes, targets, history=usual).mean, abs=1e-9
     )
     assert again.freedom == first.freedom
 
 
 @pytest.mark.parametrize("machines", [3, 40])
 def test_draws_have_the_covariance_and_are_repeatable(machines) -> None:
-    wanted = [target(GPUS[n % len(GPUS)], machine=f"m{n}") for n in range(machines)]
-    result = predict_log_times([point("T4", 0.2)], wanted, history=make_history())
+    targets = [target(GPUS[n % len(GPUS)], machine=f"m{n}") for n in range(machines)]
+    result = predict_log_times([point("T4", 0.2)], targets, history=make_history())
     draws = result.draws(40_000, seed=3)
     assert draws.shape == (40_000, machines)
     assert np.array_equal(draws, result.draws(40_000, seed=3))

@@ -45,7 +45,7 @@ def test_records_of_the_same_gpu_move_and_narrow_the_prediction() -> None:
     work = ring(counts=(1, 2))
     alone = Scaling().predict(work, 8)
     others = [ring(model=f"m{k}", slope=0.3) for k in range(5)]
-    elsewhere = [one._replace(gpu="V100") for one in others]
+    elsewhere = [work._replace(gpu="V100") for work in others]
     assert Scaling(others).predict(work, 8).value > 1.2 * alone.value
     assert Scaling(elsewhere).predict(work, 8).value == pytest.approx(alone.value)
     same = Scaling([*others, ring(slope=0.0)]).predict(work, 8)
@@ -77,20 +77,20 @@ def test_slopes_are_taken_near_the_predicted_number() -> None:
 )  # fmt: skip
 def test_intervals_contain_the_value_and_units_do_not_matter(seconds, ratio, gpus, confidence, two) -> None:
     times = {1: seconds, 2: seconds * ratio} if two else {1: seconds}
-    found = Scaling().predict(Work("T4", "net", times), gpus, confidence=confidence)
-    assert 0 < found.low <= found.value <= found.high
+    ratio = Scaling().predict(Work("T4", "net", times), gpus, confidence=confidence)
+    assert 0 < ratio.low <= ratio.value <= ratio.high
     scaled = Scaling().predict(Work("T4", "net", {n: 1000 * t for n, t in times.items()}), gpus, confidence=confidence)
-    assert scaled == pytest.approx(found)
+    assert scaled == pytest.approx(ratio)
     if gpus != 2 or not two:
         wider = Scaling().predict(Work("T4", "net", times), gpus, confidence=0.995)
-        assert wider.low <= found.low
-        assert wider.high >= found.high
+        assert wider.low <= ratio.low
+        assert wider.high >= ratio.high
 
 
 @given(st.floats(0.0, 2.0), st.floats(0.0, 2.0))
 def test_more_excess_on_two_gpus_never_predicts_less_on_more(first, second) -> None:
     low, high = sorted((first, second))
-    ratios = [Scaling().predict(ring(excess=one, counts=(1, 2)), 8).value for one in (low, high)]
+    ratios = [Scaling().predict(ring(excess=share, counts=(1, 2)), 8).value for share in (low, high)]
     assert ratios[0] <= ratios[1]
 
 
@@ -122,11 +122,11 @@ def test_the_benchmark_scores_a_table(tmp_path, capsys) -> None:
     assert benchmark.main([*files, "--refit", "--format", "json"]) == 0
     scores = json.loads(capsys.readouterr().out)
     assert len(scores) == 2 * (2 * 2 * 3 + 2)
-    from_two = [one for one in scores if one["known"] == "1+2"]
-    assert {one["works"] for one in from_two} == {6}
-    assert max(one["mean"] for one in from_two) < 3
-    assert all(one["coverage"] == 100 for one in from_two)
-    assert [one["mean"] for one in scores if one["known"] == "2 nodes"] == [0.0] * 4
+    from_two = [score for score in scores if score["known"] == "1+2"]
+    assert {score["works"] for score in from_two} == {6}
+    assert max(score["mean"] for score in from_two) < 3
+    assert all(score["coverage"] == 100 for score in from_two)
+    assert [score["mean"] for score in scores if score["known"] == "2 nodes"] == [0.0] * 4
     with pytest.raises(SystemExit):
         benchmark.main([files[0], "--refit"])
     capsys.readouterr()

@@ -219,8 +219,8 @@ def test_properties_of_a_transfer_record() -> None:
 )
 def test_a_transfer_of_less_than_a_second_is_called_brief(outcome: str, seconds: float, brief: bool) -> None:
     record = TransferRecord.from_times(instance_type="x", url="s3://b", megabytes=1, download_seconds=seconds)
-    found = record.model_copy(update={"outcome": outcome}).findings
-    assert [finding.code for finding in found] == (["brief-transfer"] if brief else [])
+    findings = record.model_copy(update={"outcome": outcome}).findings
+    assert [finding.code for finding in findings] == (["brief-transfer"] if brief else [])
 
 
 def test_sftp_host_may_be_an_ipv6_address(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -27,9 +27,9 @@ CATALOG = vs.Catalog.embedded("2026-08-22").with_offers(
 
 
 def probe(name: str = "g4dn.xlarge", seconds: float = 0.2, watts: float | None = 60.0, **changes: Any) -> vs.Profile:
-    given = {"provider": "aws", "region": "us-east-1", "batch_size": 64, "steps_per_epoch": 1000} | changes
+    times = {"provider": "aws", "region": "us-east-1", "batch_size": 64, "steps_per_epoch": 1000} | changes
     return vs.Profile.from_times(
-        instance_type=name, iteration_seconds=[seconds] * 10, gpu_watts=watts, **given
+        instance_type=name, iteration_seconds=[seconds] * 10, gpu_watts=watts, **times
     )  # fmt: skip
 
 
@@ -78,7 +78,7 @@ def test_without_power_energy_is_unknown_and_never_zero() -> None:
     assert json.loads(rank(plain).to_json())["rows"][0]["measures"]["co2"] is None
     asked = rank(plain, objective="co2")
     assert not asked
-    assert {one.reason_code for one in asked.excluded} == {"energy_unknown"}
+    assert {exclusion.reason_code for exclusion in asked.excluded} == {"energy_unknown"}
     assert asked.count_reasons() == {"energy_unknown": 2}
 
 
@@ -90,7 +90,7 @@ def test_a_machine_without_power_is_predicted_from_another() -> None:
     assert predicted is not None
     assert predicted.high / predicted.low > measured.high / measured.low
     power = ranking.candidates.power.powers
-    assert [one.basis for one in power] == ["measured", "predicted"]  # type: ignore[union-attr]
+    assert [entry.basis for entry in power] == ["measured", "predicted"]  # type: ignore[union-attr]
 
 
 def test_unprobed_machines_combine_both_uncertainties() -> None:
@@ -110,7 +110,7 @@ def test_objectives_and_limits() -> None:
     assert "lowest CO2" in clean.verdict
     limited = rank(region="all", co2_limit_kg=0.01)
     assert {row.region for row in limited} == {"eu-north-1"}
-    codes = {one.reason_code for one in limited.excluded}
+    codes = {exclusion.reason_code for exclusion in limited.excluded}
     assert codes == {"over_co2_limit", "co2_unknown"}
     assert all(0.5 < row.limit_chances["co2"] <= 1 for row in limited)
     sure = rank(region="all", co2_limit_kg=0.01, chance=0.9)
@@ -144,16 +144,16 @@ def test_more_offers_of_a_machine_share_its_chance() -> None:
 
 
 def test_the_same_machine_in_a_cleaner_region_is_suggested() -> None:
-    found = {finding.code: finding for finding in rank(emissions={}).findings}
-    assert "eu-north-1" in found["cleaner-region"].message
-    assert "embodied" in found["co2-scope"].message
+    findings = {finding.code: finding for finding in rank(emissions={}).findings}
+    assert "eu-north-1" in findings["cleaner-region"].message
+    assert "embodied" in findings["co2-scope"].message
     elsewhere = {finding.code: finding for finding in rank(emissions={}, region="eu-north-1").findings}
     assert "cleaner-region" not in elsewhere
     unpriced = rank([probe()], catalog=vs.Catalog.embedded("2026-08-22"), emissions={})
     message = next(finding for finding in unpriced.findings if finding.code == "cleaner-region")
     assert "refresh" in message.remedy
-    given = {finding.code for finding in rank(emissions={"grid_g_per_kwh": 300}).findings}
-    assert "cleaner-region" not in given
+    codes = {finding.code for finding in rank(emissions={"grid_g_per_kwh": 300}).findings}
+    assert "cleaner-region" not in codes
 
 
 def test_a_factor_of_the_user() -> None:
@@ -169,8 +169,8 @@ def test_a_factor_of_the_user() -> None:
 
 
 def test_several_nodes_use_more() -> None:
-    one, three = rank([probe()], emissions={}), rank([probe(factors={"nodes": 3})], emissions={})
-    energy = [ranking.best.measures["energy"].value / ranking.best.seconds for ranking in (one, three)]  # type: ignore[union-attr]
+    single, three = rank([probe()], emissions={}), rank([probe(factors={"nodes": 3})], emissions={})
+    energy = [ranking.best.measures["energy"].value / ranking.best.seconds for ranking in (single, three)]  # type: ignore[union-attr]
     assert energy[1] / energy[0] == pytest.approx(3)
 
 
@@ -189,8 +189,8 @@ def test_comparisons_have_energy_and_co2() -> None:
     profiles = [probe(seconds=0.2 + i / 1000) for i in range(4)] + [
         probe("g5.xlarge", 0.1 + i / 1000, 200.0) for i in range(4)
     ]
-    found = vs.compare(profiles, metric="energy", epochs=10)
-    assert set(found.groups["group"]) == {"g4dn.xlarge", "g5.xlarge"}
+    comparison = vs.compare(profiles, metric="energy", epochs=10)
+    assert set(comparison.groups["group"]) == {"g4dn.xlarge", "g5.xlarge"}
     step = vs.compare(profiles, metric="step_joules")
     assert step.groups["mean"].min() == pytest.approx(60 * 0.2015)
     assert vs.compare(profiles, metric="co2_kg", epochs=10).groups["mean"].gt(0).all()
@@ -212,7 +212,7 @@ def test_wrong_arguments(wrong: dict[str, Any]) -> None:
 
 
 def test_command_line(tmp_path: Path) -> None:
-    saved = [str(one.save(tmp_path / "records")) for one in BOTH]
+    saved = [str(profile.save(tmp_path / "records")) for profile in BOTH]
     command = ["rank", *saved, "-e", "10", "--catalog", str(CATALOG.save(tmp_path / "prices.csv"))]
     plain = CliRunner().invoke(app, command)
     assert "kWh" not in plain.stdout
@@ -224,6 +224,6 @@ def test_command_line(tmp_path: Path) -> None:
     hours = tmp_path / "hours.csv"
     hours.write_text("g_per_kwh\n10\n", encoding="utf-8")
     options = ["--grid-hourly", str(hours), "--objective", "cost=0.5,co2=0.5", "--format", "json"]
-    found = json.loads(CliRunner().invoke(app, [*command, *options]).stdout)
-    assert found["settings"]["objective"] == {"cost": 0.5, "time": 0.0, "co2": 0.5}
-    assert found["rows"][0]["measures"]["co2"]["value"] > 0
+    output = json.loads(CliRunner().invoke(app, [*command, *options]).stdout)
+    assert output["settings"]["objective"] == {"cost": 0.5, "time": 0.0, "co2": 0.5}
+    assert output["rows"][0]["measures"]["co2"]["value"] > 0

@@ -21,21 +21,21 @@ from vmselect.report.ranking_charts import gpus_points
 CATALOG = vs.Catalog.embedded("2026-08-22")
 
 
-def profile(instance_type="g4dn.xlarge", seconds=0.2, *, size=64, gpus=1, nodes=1, **given) -> vs.Profile:
+def profile(instance_type="g4dn.xlarge", seconds=0.2, *, size=64, gpus=1, nodes=1, **times) -> vs.Profile:
     environment = {"replicas": gpus * nodes, "framework_gpus": gpus, "workers": nodes}
     return make_profile(
         instance_type, seconds, batch_size=size, steps_per_epoch=64_000 // size, outcome="stopped",
-        environment=environment, **({"factors": {"nodes": nodes}} if nodes > 1 else {}), **given,
+        environment=environment, **({"factors": {"nodes": nodes}} if nodes > 1 else {}), **times,
     )  # fmt: skip
 
 
-def two_gpus(seconds=0.22, *, size=128, **given) -> vs.Profile:
-    return profile("g4dn.12xlarge", seconds, size=size, gpus=2, **given)
+def two_gpus(seconds=0.22, *, size=128, **times) -> vs.Profile:
+    return profile("g4dn.12xlarge", seconds, size=size, gpus=2, **times)
 
 
-def rank(profiles, **given):
-    scale = {name: given.pop(name) for name in ("gpus", "nodes", "constant_batch") if name in given}
-    return vs.rank(profiles, **({"epochs": 20, "catalog": CATALOG, "scale": scale or None} | given))
+def rank(profiles, **options):
+    scale = {name: options.pop(name) for name in ("gpus", "nodes", "constant_batch") if name in options}
+    return vs.rank(profiles, **({"epochs": 20, "catalog": CATALOG, "scale": scale or None} | options))
 
 
 def predicted(ranking) -> dict:
@@ -52,8 +52,8 @@ def test_machines_with_more_of_the_probed_gpus_are_added() -> None:
     four, eight = rows["g4dn.12xlarge", 256], rows["g4dn.metal", 512]
     assert {row.gpu_model for row in rows.values()} == {"T4"}
     assert {row.provider for row in rows.values()} == {"aws"}
-    one = next(row for row in ranking if row.instance_type == "g4dn.xlarge")
-    step = one.terms["steady_iterations"]
+    single = next(row for row in ranking if row.instance_type == "g4dn.xlarge")
+    step = single.terms["steady_iterations"]
     assert four.terms["steady_iterations"] == pytest.approx(step * 1.15 / 4, rel=0.03)  # the ring form
     assert eight.terms["steady_iterations"] == pytest.approx(step * 1.175 / 8, rel=0.04)
     assert {"gpus-predicted", "epochs-held-constant", "never-probed"} <= codes(four)
@@ -93,7 +93,7 @@ def test_a_constant_global_batch_size_uses_the_time_of_smaller_batches() -> None
     assert "epochs-held-constant" not in codes(row)
     refused = rank([profile(size=64)], gpus=4, constant_batch="global")
     assert not predicted(refused)
-    assert any("Probe at batch size 16" in one.reason for one in refused.excluded)
+    assert any("Probe at batch size 16" in exclusion.reason for exclusion in refused.excluded)
 
 
 def test_epochs_come_from_a_study() -> None:
@@ -105,17 +105,19 @@ def test_epochs_come_from_a_study() -> None:
     short = vs.ConvergenceStudy.from_epochs({32: [9, 9], 64: [10, 11]}, metrics={32: 0.9, 64: 0.9})
     beyond = rank([profile()], epochs=short, gpus=8, batch_size=64)
     assert not predicted(beyond)
-    assert ("epochs_unknown", "g4dn.metal, batch 512") in {(one.reason_code, one.candidate) for one in beyond.excluded}
+    assert ("epochs_unknown", "g4dn.metal, batch 512") in {
+        (exclusion.reason_code, exclusion.candidate) for exclusion in beyond.excluded
+    }
 
 
 def test_unknown_territory_is_refused_with_the_probe_that_would_help() -> None:
     ranking = rank([profile()], gpus=[1, 16], nodes=[2, 8])
-    found = {one.reason_code: one for one in ranking.excluded}
-    assert {"too_many_gpus", "too_many_nodes", "no_two_node_probe"} <= found.keys()
-    assert all("probe" in one.reason for one in found.values())
-    assert "2 x g4dn.xlarge" in found["no_two_node_probe"].reason
+    exclusions = {exclusion.reason_code: exclusion for exclusion in ranking.excluded}
+    assert {"too_many_gpus", "too_many_nodes", "no_two_node_probe"} <= exclusions.keys()
+    assert all("probe" in exclusion.reason for exclusion in exclusions.values())
+    assert "2 x g4dn.xlarge" in exclusions["no_two_node_probe"].reason
     cpu = rank([make_profile("c5.xlarge", 0.3)], gpus=4)
-    assert [one.reason_code for one in cpu.excluded] == ["no_gpu_probed"]
+    assert [exclusion.reason_code for exclusion in cpu.excluded] == ["no_gpu_probed"]
 
 
 def test_input_bound_work_is_refused(monkeypatch) -> None:
@@ -123,7 +125,7 @@ def test_input_bound_work_is_refused(monkeypatch) -> None:
     monkeypatch.setattr("vmselect.prediction.machines.find_host_limit", lambda _: waits)
     ranking = rank([profile(), two_gpus()], gpus=4)
     assert not predicted(ranking)
-    assert {one.reason_code for one in ranking.excluded} == {"input_bound"}
+    assert {exclusion.reason_code for exclusion in ranking.excluded} == {"input_bound"}
 
 
 def test_three_nodes_follow_from_two_and_never_from_one() -> None:
@@ -173,7 +175,7 @@ def test_the_number_of_gpus_is_in_the_text_the_json_and_the_notebook() -> None:
     assert scaling["verdict"] in str(ranking)
     assert [row["gpus"] for row in scaling["rows"]] == list(ranking.scaling["gpus"])
     json.dumps(payload, allow_nan=False)
-    by_type = {one["instance_type"]: one["gpus"] for one in payload["candidates"]}
+    by_type = {candidate["instance_type"]: candidate["gpus"] for candidate in payload["candidates"]}
     assert (by_type["g4dn.xlarge"], by_type["g4dn.metal"]) == (1, 8)
     assert by_type["g4dn.12xlarge"] in (0, 4)  # 0 for the probe on two of its four GPUs
     html = ranking._repr_html_()
@@ -186,7 +188,7 @@ def test_the_number_of_gpus_is_in_the_text_the_json_and_the_notebook() -> None:
 
 def test_where_more_gpus_stop_paying_off() -> None:
     table = rank([profile(), two_gpus()], gpus=[1, 2, 4, 8]).scaling
-    for seconds, cost, found in (
+    for seconds, cost, parts in (
         (
             [8.0, 5.0, 9.0],
             [1.0, 2.0, 3.0],
@@ -199,7 +201,7 @@ def test_where_more_gpus_stop_paying_off() -> None:
         changed["speed_up"] = seconds[0] / changed["seconds"]
         changed["efficiency"] = changed["speed_up"] / changed["gpus"]
         text = describe_scaling(changed)
-        assert all(part in text for part in found)
+        assert all(part in text for part in parts)
         many = pd.concat([changed.assign(gpu_model=name, rank=at) for at, name in enumerate("ABCDE")])
         assert describe_scaling(many).endswith("2 more GPU models were ranked with several numbers of GPUs.")
         unknown = changed[changed["gpus"] > 1].assign(speed_up=math.nan, efficiency=math.nan)
@@ -211,10 +213,10 @@ def test_numbers_of_gpus_of_one_kind_share_its_errors() -> None:
     names = ["g5.xlarge", "g5.12xlarge", "g5.48xlarge", "g6.xlarge"]
     ranking = rank([profile()], machines=names, gpus=[1, 4, 8])
     estimates = ranking.candidates.machine_estimates
-    place = {one.instance_type: at for at, one in enumerate(estimates)}
+    place = {estimate.instance_type: at for at, estimate in enumerate(estimates)}
     correlation = ErrorModel.of(estimates, 0.9).correlation()
-    one, four, eight, other = (place[name] for name in names)
-    assert correlation[four, eight] > correlation[one, eight] > correlation[other, eight]
+    single, four, eight, other = (place[name] for name in names)
+    assert correlation[four, eight] > correlation[single, eight] > correlation[other, eight]
     assert correlation[four, eight] > 0.7
     assert np.diag(correlation) == pytest.approx(np.ones(len(estimates)))
     drawn = ErrorModel.of(estimates, 0.9).draw(np.array([four, eight]))
@@ -237,10 +239,10 @@ def test_the_next_probe_may_be_of_several_gpus() -> None:
 def test_the_next_probe_may_be_of_several_nodes() -> None:
     both = [profile(seconds=0.5), profile(seconds=0.55, size=128, nodes=2)]
     ranking = rank(both, nodes=[3, 4], epochs=5000)
-    found = {ranking.row(one.candidate, 0).factors["nodes"]: one for one in rank_probes(ranking)}
-    assert found.keys() == {3, 4}
-    assert all(one.gain >= 0 and one.cost_usd > 0 for one in found.values())
-    assert found[4].cost_usd / found[3].cost_usd == pytest.approx(4 / 3)
+    probes = {ranking.row(option.candidate, 0).factors["nodes"]: option for option in rank_probes(ranking)}
+    assert probes.keys() == {3, 4}
+    assert all(option.gain >= 0 and option.cost_usd > 0 for option in probes.values())
+    assert probes[4].cost_usd / probes[3].cost_usd == pytest.approx(4 / 3)
     probe = ranking.next_probe
     assert probe is not None
     assert (probe.nodes, probe.gpus) in {(3, 3), (4, 4)}
@@ -250,19 +252,19 @@ def test_the_next_probe_may_be_of_several_nodes() -> None:
 def test_every_refusal_of_several_gpus_names_the_probe_that_would_help() -> None:
     """The named probe, once made, removes the refusal."""
     refused = rank([profile("g4dn.12xlarge", 0.3, size=256, gpus=4)], gpus=8)
-    assert {one.reason_code for one in refused.excluded} == {"several_gpus"} or not predicted(refused)
+    assert {exclusion.reason_code for exclusion in refused.excluded} == {"several_gpus"} or not predicted(refused)
     alone = rank([profile()], nodes=[3])
-    (reason,) = (one.reason for one in alone.excluded if one.reason_code == "no_two_node_probe")
+    (reason,) = (exclusion.reason for exclusion in alone.excluded if exclusion.reason_code == "no_two_node_probe")
     assert "probe 2 x g4dn.xlarge" in reason
     helped = rank([profile(), profile(seconds=0.3, size=128, nodes=2)], nodes=[3])
-    assert not [one for one in helped.excluded if one.reason_code == "no_two_node_probe"]
+    assert not [exclusion for exclusion in helped.excluded if exclusion.reason_code == "no_two_node_probe"]
     assert predicted(helped)
 
 
 def test_arguments() -> None:
-    for given in ({"gpus": 0}, {"gpus": []}, {"nodes": -1}, {"gpus": 2, "constant_batch": "x"}):
+    for options in ({"gpus": 0}, {"gpus": []}, {"nodes": -1}, {"gpus": 2, "constant_batch": "x"}):
         with pytest.raises(ArgumentError):
-            rank([profile()], **given)
+            rank([profile()], **options)
     assert not predicted(rank([profile()], constant_batch="global"))
     with pytest.raises(RankingError):
         rank([profile(), two_gpus(size=64)], gpus=4)  # 64 and 32 examples per GPU
@@ -273,8 +275,8 @@ def test_the_command_line_adds_gpus(tmp_path) -> None:
 
     from vmselect.cli import app
 
-    for number, one in enumerate((profile(), two_gpus())):
-        one.save(tmp_path / f"{number}.json")
+    for number, record in enumerate((profile(), two_gpus())):
+        record.save(tmp_path / f"{number}.json")
     options = ["--epochs", "20", "--date", "2026-08-22", "--gpus", "4,8", "--constant-batch", "per_gpu"]
     result = CliRunner().invoke(app, ["rank", str(tmp_path), *options, "--format", "json"])
     assert result.exit_code == 0

@@ -135,8 +135,8 @@ def test_the_bounds_of_a_transfer_are_allowed() -> None:
 def test_more_data_never_take_less_and_order_changes_nothing(size: float, factor: float, order: list[int]) -> None:
     records = [*RECORDS, moved("near", 0.02), moved("far", 0.6)]
     less, more, other = (
-        {row.instance_type: row for row in rank(transfer=vs.serving.Transfer(data_gb=gb, records=some, usd_per_gb=0.1))}
-        for gb, some in ((size, records), (size * factor, records), (size, [records[i] for i in order]))
+        {row.instance_type: row for row in rank(transfer=vs.serving.Transfer(data_gb=gb, records=rs, usd_per_gb=0.1))}
+        for gb, rs in ((size, records), (size * factor, records), (size, [records[i] for i in order]))
     )
     for name, row in less.items():
         assert more[name].seconds >= row.seconds

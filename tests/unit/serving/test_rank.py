@@ -65,8 +65,8 @@ def test_an_unbounded_cost_is_null_in_json() -> None:
 )
 def test_capacity_and_its_interval(records: list[InferenceRecord], rate: float, half_width: float) -> None:
     row = rank(*records).best
-    found = (row.items_per_second, row.items_per_second_low, row.items_per_second_high)
-    assert found == pytest.approx((rate, rate - half_width, rate + half_width))
+    capacity = (row.items_per_second, row.items_per_second_low, row.items_per_second_high)
+    assert capacity == pytest.approx((rate, rate - half_width, rate + half_width))
 
 
 def test_repetitions_join_and_a_copy_counts_once() -> None:
@@ -80,8 +80,8 @@ def test_repetitions_join_and_a_copy_counts_once() -> None:
 
 def test_batch_sizes_and_clients_are_separate_services() -> None:
     ranking = rank(calls(batch_size=10), calls(batch_size=20), calls(clients=2))
-    found = {(row.batch_size, row.clients): row.items_per_second for row in ranking}
-    assert found == pytest.approx({(10, 1): 100.0, (20, 1): 200.0, (10, 2): 200.0})
+    capacities = {(row.batch_size, row.clients): row.items_per_second for row in ranking}
+    assert capacities == pytest.approx({(10, 1): 100.0, (20, 1): 200.0, (10, 2): 200.0})
     assert [row.rank for row in ranking] == [1, 2, 3]
 
 
@@ -203,7 +203,7 @@ def test_a_machine_that_served_without_its_gpu_is_excluded() -> None:
     gpu = CATALOG.with_offers([{**OFFER, "instance_type": "a", "usd_per_hour": 1.0, "gpu_model": "T4", "gpu_count": 1}])
     seen = calls().environment.model_copy(update={"framework_gpus": 0})
     on_cpu = calls().model_copy(update={"environment": seen, "outcome": "whole"})
-    assert [one.reason_code for one in rank(on_cpu, catalog=gpu).excluded] == ["unused_gpu"]
+    assert [exclusion.reason_code for exclusion in rank(on_cpu, catalog=gpu).excluded] == ["unused_gpu"]
     assert rank(calls(), catalog=gpu).best.instance_type == "a"  # given times: not known
 
 

@@ -24,12 +24,12 @@ def calls(seconds: float, provider: str = "aws", size: float | None = 1e6) -> In
 
 def test_the_times_per_megabyte_add_up() -> None:
     moved = [transfer(78), transfer(49, "azure")]
-    found = vs.serving.retrieve_and_infer(moved, [calls(6.3), calls(6.0, "azure"), calls(1.0, "gcp")]).set_index(
+    table = vs.serving.retrieve_and_infer(moved, [calls(6.3), calls(6.0, "azure"), calls(1.0, "gcp")]).set_index(
         "group"
     )
-    assert found["mb_per_second"].to_dict() == pytest.approx({"aws": 1 / 1.41, "azure": 1 / 1.09})
-    assert found["overlapped_mb_per_second"].to_dict() == pytest.approx({"aws": 1 / 0.78, "azure": 1 / 0.6})
-    assert math.isnan(found.loc["aws", "mb_per_second_low"])
+    assert table["mb_per_second"].to_dict() == pytest.approx({"aws": 1 / 1.41, "azure": 1 / 1.09})
+    assert table["overlapped_mb_per_second"].to_dict() == pytest.approx({"aws": 1 / 0.78, "azure": 1 / 0.6})
+    assert math.isnan(table.loc["aws", "mb_per_second_low"])
 
 
 def test_repetitions_give_an_interval() -> None:
