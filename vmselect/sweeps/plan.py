@@ -41,7 +41,7 @@ from vmselect._checks import (
 )
 from vmselect._io import has_file, read_text, write_text
 from vmselect.errors import ArgumentError, CatalogError, PlanError
-from vmselect.units import cost_usd, count_of
+from vmselect.units import cost_usd, count_of, list_some
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -65,6 +65,7 @@ MAX_TRIALS = 100_000  # more is a slip in the levels: at a minute each, they wou
 MAX_MINUTES = 7 * 24 * 60.0
 """Largest time limit of a trial, in minutes. A probe takes minutes, so more than a week is a typing error."""
 
+SHOWN = 10  # names listed in a message
 _MAX_LENGTH = 4096
 _MAX_FILE_BYTES = 1 << 20
 _MAX_FILE_VALUES = 200_000
@@ -273,7 +274,8 @@ class Plan:
             note = ", as a substitute for the instance types of the plan; nothing is rented" if self.stand_ins else ""
             return f"on this computer{note}"
         if self.runner == "ssh":
-            return f"over ssh on {_shorten(sorted({host for trial in self.trials for host in trial.machine.hosts}))}"
+            hosts = sorted({host for trial in self.trials for host in trial.machine.hosts})
+            return f"over ssh on {list_some(hosts, SHOWN)}"
         return "as Slurm jobs" if self.runner == "slurm" else "on machines that SkyPilot rents"
 
     def check_stand_ins(self, catalog: Catalog | None = None) -> None:
@@ -412,15 +414,16 @@ class Plan:
         levels = [str(level) for level in self.factors.get("machine", ())]
         for level in levels:
             if machines and level not in machines:
+                listed = list_some(list(machines), SHOWN)
                 raise PlanError(
-                    f"'machines' does not contain {show(level)}, but only {_shorten(machines)}. Add it to 'machines'.",
+                    f"'machines' does not contain {show(level)}, but only {listed}. Add it to 'machines'.",
                     ("factors", "machine"),
                 )
         used = frozenset(levels)
         if unused := [name for name in machines if name not in used]:
             raise PlanError(
-                f"'machines' contains {_shorten(unused)}, which no trial uses. Add it to the levels of the factor "
-                "'machine'.",
+                f"'machines' contains {list_some(unused, SHOWN)}, which no trial uses. Add it to the levels of the "
+                "factor 'machine'.",
                 ("machines", unused[0]),
             )
         return machines
@@ -652,7 +655,7 @@ def _read_rules(name: str, listed_rules: object, factors: Mapping[str, tuple[Lev
             plain = [_read_level(f"{name}: {factor}", level, where) for level in (levels if listed else [levels])]
             for level in plain:
                 if level not in levels_of[factor]:
-                    listed_levels = _shorten(factors[factor])
+                    listed_levels = list_some(factors[factor], SHOWN)
                     raise PlanError(
                         f"A rule in '{name}' has the unknown {factor} {show(level)}. Choose one of: {listed_levels}.",
                         where,
@@ -660,12 +663,6 @@ def _read_rules(name: str, listed_rules: object, factors: Mapping[str, tuple[Lev
             read[factor] = plain if listed else plain[0]
         rules.append(read)
     return tuple(rules)
-
-
-def _shorten(names: Iterable[object]) -> str:
-    """Return the first ten ``names`` as text, followed by the number of names left out."""
-    listed = [str(name) for name in names]
-    return ", ".join(listed[:10]) + (f" and {len(listed) - 10} more" if len(listed) > 10 else "")
 
 
 def _check_factor(name: object, factors: Mapping[str, object], place: str, where: Where) -> None:

@@ -23,7 +23,7 @@ from vmselect.findings import Finding
 from vmselect.records import Profile, Record, load_records
 from vmselect.records.files import check_target
 from vmselect.sweeps.engine import Budget, Engine, Listener
-from vmselect.sweeps.journal import FORMAT, NAME, Journal, State, read_journal, read_lines, trials_of
+from vmselect.sweeps.journal import FORMAT, NAME, Event, Journal, State, read_journal, read_lines, trials_of
 from vmselect.sweeps.plan import Plan, Trial, check_scripts
 from vmselect.sweeps.runners import make_runner
 from vmselect.sweeps.runners.runner import this_machine
@@ -425,14 +425,7 @@ def opened(
         if not state.about and state.attempts:  # its line is damaged, and its trials can still be stopped
             state.about = {"id": state.id, "plan": plan.fingerprint, "work": str(Path.cwd()), "prices": {}}
         if not state.about:
-            plan.save(folder / PLAN)
-            event = journal.write(
-                "sweep", format=FORMAT, id=secrets.token_hex(4), plan=plan.fingerprint, runner=plan.runner,
-                work=str(Path.cwd()), budget_usd=limit, minutes=plan.minutes, prices=prices, places=locations,
-                trials=[[trial.id, dict(trial.factors)] for trial in plan.trials], writer=f"vmselect {__version__}",
-                **({"url": str(url)} if url else {}),
-            )  # fmt: skip
-            state.apply(event)
+            state.apply(_begin(journal, plan, limit=limit, prices=prices, locations=locations, url=url))
         elif state.about["plan"] != plan.fingerprint and not changed:
             raise SweepError(
                 f"{folder} contains a sweep of another plan ({show(state.about['plan'])}). Choose another folder, or "
@@ -440,7 +433,7 @@ def opened(
             )
         if catalog is None:  # a catalog's prices hold in its locations
             prices, locations = dict(state.about["prices"]), state.about.get("places", {})
-        if changed:
+        if changed:  # trials are only ended, so their prices do not matter
             prices = dict.fromkeys((trial.id for trial in plan.trials), 0.0) | prices
         prices |= {name: prices.get(event["like"], 0.0) for name, event in state.added.items()}
         runner = make_runner(plan, state.id, folder, locations)
@@ -463,6 +456,25 @@ def opened(
             runner.close()
         if engine.listener_error is not None and not isinstance(engine.listener_error, KeyboardInterrupt):
             raise engine.listener_error
+
+
+def _begin(
+    journal: Journal,
+    plan: Plan,
+    *,
+    limit: float | None,
+    prices: Mapping[str, float],
+    locations: Mapping[str, str],
+    url: Url | None,
+) -> Event:
+    """Store the plan of a new sweep, and write the first line of its journal."""
+    plan.save(journal.path.parent / PLAN)
+    return journal.write(
+        "sweep", format=FORMAT, id=secrets.token_hex(4), plan=plan.fingerprint, runner=plan.runner,
+        work=str(Path.cwd()), budget_usd=limit, minutes=plan.minutes, prices=dict(prices), places=dict(locations),
+        trials=[[trial.id, dict(trial.factors)] for trial in plan.trials], writer=f"vmselect {__version__}",
+        **({"url": str(url)} if url else {}),
+    )  # fmt: skip
 
 
 def _read_url(text: str | None) -> Url | None:
