@@ -174,7 +174,9 @@ class Sequential:
                 for probe in rank_probes(comparison.ranking, seconds=_paid_seconds(settings, state))
             }
         enough = comparison is not None and self._is_enough(comparison, probes.values())
+        # A predicted machine may be the choice, but the sweep goes on until that choice has been measured.
         stop = enough and comparison is not None and comparison.is_measured(comparison.best)
+        # Trials of tied machines are kept after that: their repetitions may break the tie.
         tied: Collection[int] = ()
         if comparison and stop and (measured := self._compare(work, settings, (), state)):
             named = {at: setting for setting, at in measured.position.items()}
@@ -197,6 +199,7 @@ class Sequential:
                     first = (PREDICTED, -math.inf)
                 elif at in probes:
                     first = (PREDICTED, -probes[at].gain_per_usd)
+            # The first measurement of a setting tells most; its repetitions wait until the others have one.
             orders = [later if setting in running else first, *[later] * (len(repetitions) - 1)]
             kept += zip(orders, repetitions, strict=True)
         return kept, skipped
@@ -239,12 +242,14 @@ class Sequential:
     def _compare(self, work: Key, settings: Group, pending: Collection[Key], state: State) -> Comparison | None:
         """Rank the measured settings of a group, and those of ``pending`` that can be predicted; None without any."""
         files = tuple(sorted(file for files in state.records.values() for file in files))
+        # The engine asks at every free slot, but the answer changes only with a record or a trial.
         cached, key = (work, bool(pending)), (files, tuple(pending))
         if cached not in self._compared or self._compared[cached][0] != key:
             self._compared[cached] = key, self._rank(settings, pending, state)
         return self._compared[cached][1]
 
     def _rank(self, settings: Group, pending: Collection[Key], state: State) -> Comparison | None:
+        # Machines of a laboratory often have no price; they are compared by their time.
         is_priced = any(self.prices[repetitions[0].id] > 0 for repetitions in settings.values())
         count = self.epochs or HORIZON
         rules = Settings.read(epochs=count, objective="cost" if is_priced else "time", market=ALL)
