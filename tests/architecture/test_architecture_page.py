@@ -9,9 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.trace_paths import PRICE_TITLE, STEP_TITLE, describe, trace_paths
+
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs" / "explanation" / "architecture.md").read_text()
-PATHS = ("A step time, from the callback to the page", "A price, from the provider to the page")
+PATHS = (STEP_TITLE, PRICE_TITLE)
 
 
 def hops(title: str) -> list[tuple[str, str]]:
@@ -38,6 +40,14 @@ def test_a_path_names_existing_code_and_never_turns_back(title: str) -> None:
         assert name in top_level_names(ROOT / "vmselect" / module), f"{module} has no {name}"
     visited = [module for module, _ in groupby(module for module, _ in path)]
     assert len(visited) == len(set(visited))
+
+
+def test_the_measured_paths_are_those_of_the_page_and_short() -> None:
+    """After a change of modules, run ``python -m tests.support.trace_paths``."""
+    for title, modules in trace_paths().items():
+        section = TEXT.partition(f"## {title}\n")[2].partition("\n## ")[0]
+        assert describe(modules) in section.splitlines()
+        assert len(modules) <= 20
 
 
 def test_the_tree_lists_every_module() -> None:
