@@ -66,6 +66,16 @@ class Scale:
             counts = several(check_count, name, getattr(self, name))
             object.__setattr__(self, name, tuple(sorted(set(counts))))
 
+    @property
+    def gpu_counts(self) -> tuple[int, ...]:
+        """The numbers of GPUs per machine, ascending."""
+        return self.gpus if isinstance(self.gpus, tuple) else ()
+
+    @property
+    def node_counts(self) -> tuple[int, ...]:
+        """The numbers of machines that train together, ascending."""
+        return self.nodes if isinstance(self.nodes, tuple) else ()
+
 
 @dataclass(frozen=True, kw_only=True)
 class Constants:

@@ -250,7 +250,7 @@ def add_scaled(
     if chosen or gpus:
         wanted = chosen or MachineFilter(provider=tuple(sorted(providers)), gpu=tuple(sorted(gpus)))
         records = GpuRecords.read([*read_profiles(history), *profiles], types)
-        counts = scale.gpus if chosen else tuple(count for count in scale.gpus if count > 1)
+        counts = scale.gpu_counts if chosen else tuple(count for count in scale.gpu_counts if count > 1)
         constant = scale.constant_batch == "per_gpu"
         # Machines that are predicted together share the error of their GPU, whatever their number of GPUs.
         for some in [counts] if constant and counts else [(count,) for count in counts]:
@@ -265,10 +265,10 @@ def add_scaled(
         if many > MAX_GPUS and not any(one.reason_code == TOO_MANY_GPUS for one in excluded):
             reason = f"more than {MAX_GPUS} GPUs of one machine cannot be predicted; probe such a machine itself"
             excluded.append(Excluded(f"{many} GPUs", TOO_MANY_GPUS, reason))
-    elif max(scale.gpus) > 1:
+    elif max(scale.gpu_counts) > 1:
         reason = "no probed machine has a GPU; probe a machine with one NVIDIA GPU, such as g4dn.xlarge"
-        excluded.append(Excluded(f"{max(scale.gpus)} GPUs", NO_GPU, reason))
-    for nodes in (nodes for nodes in scale.nodes if nodes > 1):
+        excluded.append(Excluded(f"{max(scale.gpu_counts)} GPUs", NO_GPU, reason))
+    for nodes in (nodes for nodes in scale.node_counts if nodes > 1):
         found, refused = _several_nodes(estimates, measured, nodes, scale, settings)
         added += found
         excluded += refused

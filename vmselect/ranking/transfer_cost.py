@@ -50,21 +50,27 @@ class Transfer:
         """Machine estimates with time and cost of the transfer added, and those whose transfer time is unknown."""
         charged: list[MachineEstimate] = []
         excluded: list[Excluded] = []
-        for one in machine_estimates:
-            same = [record for record in self.records if record.instance_type == one.instance_type]
-            mine = [record for record in same if not one.provider or record.provider in (None, one.provider)]
-            found = {
-                "data_in": self._seconds(self.data_gb, mine, "download"),
-                "model_out": self._seconds(self.model_gb, mine, "upload"),
+        for estimate in machine_estimates:
+            provider = estimate.provider
+            # Two providers may use one name; a record or an estimate without a provider may be of either.
+            records = [
+                record
+                for record in self.records
+                if record.instance_type == estimate.instance_type
+                and (not provider or record.provider in (None, provider))
+            ]
+            durations = {
+                "data_in": self._seconds(self.data_gb, records, "download"),
+                "model_out": self._seconds(self.model_gb, records, "upload"),
             }
-            missing = [name.replace("_", " ") for name, taken in found.items() if taken is None]
+            missing = [name.replace("_", " ") for name, duration in durations.items() if duration is None]
             if missing:
-                reason = f"no transfer record of {one.instance_type} contains the time of {' and '.join(missing)}"
-                excluded.append(
-                    Excluded(one.title, "no_transfer", f"{reason}; run vmselect.serving.probe_transfer on this machine")
-                )
+                reason = f"no transfer record of {estimate.instance_type} contains the time of {' and '.join(missing)}"
+                remedy = "run vmselect.serving.probe_transfer on this machine"
+                excluded.append(Excluded(estimate.title, "no_transfer", f"{reason}; {remedy}"))
             else:
-                charged.append(self._add(one, {name: taken for name, taken in found.items() if taken}, mine))
+                measured = {name: duration for name, duration in durations.items() if duration}
+                charged.append(self._add(estimate, measured, records))
         return charged, excluded
 
     def _seconds(self, size_gb: float, records: Sequence[TransferRecord], way: str) -> tuple[float, float] | None:
@@ -79,19 +85,30 @@ class Transfer:
         if None in rates:
             return None
         seconds = statistics.fmean(rates) * size_gb * MB_PER_GB
+        # Half of the range of few records; a single record says nothing about the spread.
         seen = (max(rates) - min(rates)) / 2 * size_gb * MB_PER_GB
         return seconds, max(seen, SPREAD * seconds)
 
     def _add(
-        self, one: MachineEstimate, found: Mapping[str, tuple[float, float]], records: Sequence[TransferRecord]
+        self,
+        estimate: MachineEstimate,
+        durations: Mapping[str, tuple[float, float]],
+        records: Sequence[TransferRecord],
     ) -> MachineEstimate:
-        runtime = one.runtime
-        square = math.fsum(width**2 for _, width in found.values())
+        """``estimate`` with the ``durations`` (seconds and half-widths by name) and the egress price of the data."""
+        runtime = estimate.runtime
+        # Transfers happen once, so their squared half-widths add to the constant term of the closed form.
+        square = math.fsum(width**2 for _, width in durations.values())
         low, high = ((side[0] + square, side[1], side[2]) for side in (runtime.low, runtime.high))
-        terms = {name: (seconds, 0.0) for name, (seconds, _) in found.items()}
+        terms = {name: (seconds, 0.0) for name, (seconds, _) in durations.items()}
         longer = replace(runtime, terms={**runtime.terms, **terms}, low=low, high=high)
         usd_per_gb = self.usd_per_gb
         if usd_per_gb is None:
-            paid = [r.egress_usd_per_gb for r in records if r.setup.store is None or r.setup.store != one.provider]
+            # Data that stays within a cloud costs nothing. Of several prices, the highest is the safe one.
+            paid = [
+                record.egress_usd_per_gb
+                for record in records
+                if record.setup.store is None or record.setup.store != estimate.provider
+            ]
             usd_per_gb = max((price for price in paid if price is not None), default=0.0)
-        return replace(one, runtime=longer, moving_usd=self.data_gb * usd_per_gb)
+        return replace(estimate, runtime=longer, moving_usd=self.data_gb * usd_per_gb)
