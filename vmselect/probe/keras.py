@@ -28,9 +28,10 @@ from vmselect.probe.environment import (
     walk_up,
 )
 from vmselect.probe.exit_hooks import EndWatch, release_data_before_exit
+from vmselect.probe.facts import FitFacts, find_earliest_stop
 from vmselect.probe.input_wait import StepTrace
 from vmselect.probe.options import check_uncut
-from vmselect.probe.recording import CallbackProbe, FitFacts, Recording, StepProbe, find_earliest_stop
+from vmselect.probe.recording import CallbackProbe, Recording, StepProbe
 from vmselect.probe.timer import StepBlocks, StepTimer
 
 Logs = Mapping[str, Any] | None
@@ -130,8 +131,8 @@ class KerasProbe(CallbackProbe, PlainCallback):
         """Record that an epoch begins. Called by Keras."""
         recording = self._recording
         if recording is not None:
-            if recording.initial_epoch is None:
-                recording.initial_epoch = epoch
+            if recording.facts.initial_epoch is None:
+                recording.facts.initial_epoch = epoch
             recording.timer.begin_epoch(epoch)
 
     def on_test_begin(self, logs: Logs = None) -> None:
@@ -160,13 +161,13 @@ class KerasProbe(CallbackProbe, PlainCallback):
             self._validating = False
             if self._watch is not None:
                 self._watch.release("test_function")
-            if not truncated and recording.validation_examples is None:
-                recording.validation_examples = recording.count_examples(steps=batches)
+            if not truncated and recording.facts.validation_examples is None:
+                recording.facts.validation_examples = recording.count_examples(steps=batches)
         recording.note()
 
     def on_train_end(self, logs: Logs = None) -> None:
         """Stop recording and save the profile. Called by Keras."""
-        listed, earlier = self._recording is not None and self._recording.fit.callback_list, self._profile
+        listed, earlier = self._recording is not None and self._recording.facts.fit.callback_list, self._profile
         self._finish()
         if not listed:  # otherwise after the other callbacks
             self._exit_if_stopped(earlier)
@@ -183,18 +184,19 @@ class KerasProbe(CallbackProbe, PlainCallback):
 
     def _stop_fit(self, epoch: int) -> None:
         """Make Keras end the training after epoch number ``epoch``, counted from 0."""
-        if self._recording is not None and (self._recording.epochs or epoch + 2) > epoch + 1:
+        if self._recording is not None and (self._recording.facts.epochs or epoch + 2) > epoch + 1:
             self._cut_short = True
         self._model.stop_training = True
 
     def _watch_end(self, recording: Recording) -> EndWatch:
-        callback_list: CallbackList = recording.fit.callback_list and recording.fit.callback_list()
+        facts = recording.facts
+        callback_list: CallbackList = facts.fit.callback_list and facts.fit.callback_list()
         watch = EndWatch(self._end_early, anchor=callback_list or self._model)
         watch.guard(self._model, "train_function")
         if callback_list is not None:
             self._undo.append(_time_epoch_ends(callback_list, recording.timer, self._close_block))
-            recording.saving, recording.save_freq = describe_saving(callback_list.callbacks)
-            recording.early_stopping = find_earliest_stop(callback_list.callbacks)
+            facts.saving, facts.save_freq = describe_saving(callback_list.callbacks)
+            facts.early_stopping = find_earliest_stop(callback_list.callbacks)
             if self.exit_program:
                 _call_after_training(callback_list, functools.partial(self._exit_if_stopped, self._profile))
         return watch
@@ -471,7 +473,7 @@ class IterationProbe(StepProbe, KerasProbe):
         if self.stop:
             # An epoch that is run only for its validation is cut short after one step.
             enough = self.steps if self._epochs_seen < self._epochs_to_see else 0
-            self._stop_at = enough + recording.steps_per_execution - 1
+            self._stop_at = enough + recording.facts.steps_per_execution - 1
         self._plan_trace(recording)
 
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
@@ -502,19 +504,19 @@ class IterationProbe(StepProbe, KerasProbe):
             )
 
     def _prepare(self, recording: Recording) -> None:
-        self._timer = recording.timer
+        facts, self._timer = recording.facts, recording.timer
         self._thread = threading.get_ident()
         self._epochs_to_see = max(1, self.validations)
         if recording.workers == 1:
-            self._trace = StepTrace(recording.observation.trace, steps_per_execution=recording.steps_per_execution)
-        if recording.steps is not None:
-            self._last_batch = recording.steps - 1
-            if recording.partial_batch:
+            self._trace = StepTrace(recording.observation.trace, steps_per_execution=facts.steps_per_execution)
+        if facts.steps is not None:
+            self._last_batch = facts.steps - 1
+            if facts.partial_batch:
                 self._partial_after = self._last_batch - 1
         if self.seconds is not None:
             self._deadline_ns = recording.timer.mark + self.seconds * 1e9
-        callback_list: CallbackList = recording.fit.callback_list and recording.fit.callback_list()
-        self._train_threaded, self._test_threaded = recording.fit.threaded, recording.fit.test_threaded
+        callback_list: CallbackList = facts.fit.callback_list and facts.fit.callback_list()
+        self._train_threaded, self._test_threaded = facts.fit.threaded, facts.fit.test_threaded
         if self._train_threaded:
             self._undo.append(_wrap_method(callback_list, "on_train_batch_end", self._call_after(self._submit_step)))
         if self._test_threaded:
@@ -572,11 +574,11 @@ class IterationProbe(StepProbe, KerasProbe):
                 self._release()
                 recording.drop()
                 raise ProbeError(THREADED)
-            if recording.batch_size is None:
+            if recording.facts.batch_size is None:
                 steps = batch - self._first_of_execution + 1
                 examples = recording.count_examples(steps=steps)
                 if examples is not None and examples % steps == 0:
-                    recording.counted_batch_size = examples // steps
+                    recording.facts.counted_batch_size = examples // steps
         recording.note()
 
     def _release(self) -> Recording | None:
@@ -590,7 +592,7 @@ class IterationProbe(StepProbe, KerasProbe):
         ends early, these are the steps after the measured ones (see :meth:`_reach`). Measured steps are traced if the
         training is not ended early, and in the last epoch of the probe if too few steps follow the measured ones.
         """
-        last = self._epochs_seen + 1 >= self._epochs_to_see or not recording.fit.can_restart
+        last = self._epochs_seen + 1 >= self._epochs_to_see or not recording.facts.fit.can_restart
         if self.stop and (not last or self._trace.room(self._stop_at, self._last_batch)):
             return
         at = self._trace.plan_in_passing(self.steps, self._last_batch)
@@ -661,22 +663,22 @@ class IterationProbe(StepProbe, KerasProbe):
             if self._cut_epoch or last is None:
                 self._whole_epoch = False
                 return
-            has_length = recording.steps is not None
+            has_length = recording.facts.steps is not None
             self._whole_epoch = last[1] >= self._last_batch if has_length else not self._model.stop_training
             # The first whole epoch determines the number of steps and examples of an epoch.
-            if self._whole_epoch and recording.counted_steps is None:
-                recording.counted_steps = last[1] + 1
-                if recording.examples is None:
-                    recording.counted_examples = recording.count_examples(steps=recording.counted_steps)
+            if self._whole_epoch and recording.facts.counted_steps is None:
+                recording.facts.counted_steps = last[1] + 1
+                if recording.facts.examples is None:
+                    recording.facts.counted_examples = recording.count_examples(steps=recording.facts.counted_steps)
 
     def _has_enough(self, recording: Recording, epoch: int) -> bool:
-        if recording.is_late(self.seconds) or (self._cut_epoch and not recording.fit.can_restart):
+        if recording.is_late(self.seconds) or (self._cut_epoch and not recording.facts.fit.can_restart):
             return True
         if self._epochs_seen < self._epochs_to_see:
             return False
         if self._validations_seen >= self.validations:
             return True
-        return not recording.fit.validates_between(epoch + 1, recording.epochs or 0)
+        return not recording.facts.fit.validates_between(epoch + 1, recording.facts.epochs or 0)
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -736,10 +738,10 @@ class EpochProbe(KerasProbe):
         if not self._stepping:
             return
         self._stepping = False
-        recording.timer.end_training(steps=recording.steps)
+        recording.timer.end_training(steps=recording.facts.steps)
         with recording.timer.leave_out():
-            if recording.examples is None:
-                recording.counted_examples = recording.count_examples(steps=recording.steps)
+            if recording.facts.examples is None:
+                recording.facts.counted_examples = recording.count_examples(steps=recording.facts.steps)
 
 
 # -- arguments of a running ``fit`` -----------------------------------------------------------------------------------

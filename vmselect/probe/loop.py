@@ -121,8 +121,8 @@ class LoopProbe(Probe):
         for around in AROUND:
             self._around.enter_context(around(self, self._options))
         recording = self._start(self._options)
-        recording.model_name = self._model
-        recording.counted_examples = self._examples
+        recording.facts.model_name = self._model
+        recording.facts.counted_examples = self._examples
         return self
 
     def __exit__(
@@ -136,7 +136,7 @@ class LoopProbe(Probe):
     def epochs(self, count: int) -> Iterator[int]:
         """Yield the epoch numbers 0, 1, ... below ``count``, until the probe has measured enough."""
         recording = self._require()
-        recording.epochs = check_count("count", count)
+        recording.facts.epochs = check_count("count", count)
         for epoch in range(count):
             if self.finished:
                 self._cut_short = True
@@ -153,12 +153,12 @@ class LoopProbe(Probe):
             timer.finish()  # the profile excludes the rest of the loop
             return
         if isinstance(batches, Sized):
-            recording.steps = len(batches) or None
+            recording.facts.steps = len(batches) or None
         timer.begin_epoch(self._epochs_begun)
         timer.open()
         self._epochs_begun += 1
         self._stepping, self._whole = True, False
-        last = (recording.steps or 0) - 1
+        last = (recording.facts.steps or 0) - 1
         index = 0
         try:
             for batch in recording.observation.watch(batches):
@@ -175,7 +175,7 @@ class LoopProbe(Probe):
                 index += 1
             recording.close_block()
             self._whole = True
-            recording.counted_steps = recording.counted_steps or index or None
+            recording.facts.counted_steps = recording.facts.counted_steps or index or None
         finally:
             self._stepping = False
 

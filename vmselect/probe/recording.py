@@ -6,25 +6,24 @@ the training runs, so that the measurements are not lost if the process is kille
 
 from __future__ import annotations
 
-import hashlib
 import math
 import re
 import sys
 import uuid
-import weakref
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import KW_ONLY, dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import KW_ONLY, dataclass
 from datetime import UTC, datetime
-from numbers import Integral, Real
+from numbers import Real
 from types import FrameType
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, TypedDict
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypedDict
 
 from vmselect._checks import check_count, check_flag, check_seconds, maybe
 from vmselect._io import Place
 from vmselect.errors import ProbeError
 from vmselect.probe import environment
-from vmselect.probe.environment import Callback, CallbackList, Loader, Model, Optimizer, Tensor
+from vmselect.probe.environment import Model, Optimizer, Tensor
 from vmselect.probe.exit_hooks import EndWatch, classify
+from vmselect.probe.facts import FitFacts, TrainingFacts
 from vmselect.probe.options import (
     Factors,
     Options,
@@ -42,7 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from vmselect.records.base import Environment, Placement
-    from vmselect.records.training import EpochLogs, Outcome, Profile, Saving, Setup
+    from vmselect.records.training import EpochLogs, Outcome, Profile
     from vmselect.records.usage import Usage
 
 Kind = Literal["iteration", "epoch", "loop"]
@@ -58,96 +57,6 @@ SHARE = 0.02
 """Largest share of the time that is spent on writing drafts. A large draft is written less often."""
 
 KILLED = "the process ended without an error message: it was killed, or the machine was shut down"
-
-
-@dataclass(frozen=True)
-class FitFacts:
-    """Arguments of one call of ``fit``, and properties of its data; None if unknown."""
-
-    callback_list: weakref.ref[CallbackList] | None = None
-    """Weak reference to Keras' callback list, which is deleted when ``fit`` ends."""
-    threaded: bool = False
-    """Whether Keras calls ``on_train_batch_end`` from worker threads."""
-    test_threaded: bool = False
-    """Whether Keras calls ``on_test_batch_end`` from worker threads."""
-    batch_size: int | None = None
-    partial_batch: int | None = None
-    validation_steps: int | None = None
-    validation_freq: int | Collection[int] = 1
-    has_validation: bool | None = None
-    can_restart: bool = True
-    """Whether Keras can start another epoch after the probe ended one early."""
-    self_tuning_input: bool | None = None
-    """Whether the data comes from a tf.data pipeline with autotuning."""
-    continuous_input: bool | None = None
-    """Whether one iterator over endless data provides the batches of all epochs."""
-
-    def times(self, feeders: int) -> FitFacts:
-        """Return a copy with the total batch sizes of ``feeders`` processes, each of which adds a batch to a step."""
-        sizes = {name: getattr(self, name) for name in ("batch_size", "partial_batch")}
-        return replace(self, **{name: size * feeders for name, size in sizes.items() if size is not None})
-
-    def validates_between(self, first: int, end: int) -> bool:
-        """Return whether Keras validates after any of the epochs ``first`` to ``end - 1``, counted from 0.
-
-        Return False if it is unknown whether the training has validation data.
-        """
-        frequency = self.validation_freq
-        if not self.has_validation:
-            return False
-        if isinstance(frequency, int):  # Keras counts epochs from 1 here: it validates after each multiple
-            return frequency > 0 and end // frequency > first // frequency
-        return any(first < number <= end for number in frequency)
-
-
-class Schedule(NamedTuple):
-    """Epochs with a validation, counted from 1: from ``first`` to ``last``, every ``every`` epochs.
-
-    If ``first`` is None, it equals ``every``. If ``last`` is None, the validations continue until the training ends.
-    """
-
-    every: int
-    first: int | None = None
-    last: int | None = None
-
-
-def read_schedule(
-    frequency: int | Collection[int], *, initial_epoch: int = 0, epochs: int | None = None
-) -> Schedule | None:
-    """Convert Keras' ``validation_freq`` to a schedule, counted from the first epoch; None if there are no validations.
-
-    A list of epochs at unequal distances becomes a schedule with the same number of validations. If the list reaches
-    the end of the training (``epochs``), the schedule has no end, so that it also applies to a longer training.
-
-    >>> read_schedule(range(1000, 4001, 20), epochs=4000)
-    Schedule(every=20, first=1000, last=None)
-    >>> read_schedule([1, 2, 10], epochs=100)
-    Schedule(every=4, first=1, last=9)
-    """
-    if isinstance(frequency, int):
-        every = max(1, frequency)
-        first = every - initial_epoch % every
-        return Schedule(every, first if first != every else None)
-    numbers = sorted({int(number) - initial_epoch for number in frequency if isinstance(number, Integral)})
-    remaining = None if epochs is None else epochs - initial_epoch
-    numbers = [number for number in numbers if number > 0 and (remaining is None or number <= remaining)]
-    if not numbers:
-        return None
-    first, more = numbers[0], len(numbers) - 1
-    every = (numbers[-1] - first) // more if more else first
-    last = first + every * more
-    continues = remaining is not None and last + every > remaining
-    return Schedule(every, first if first != every else None, None if continues else last)
-
-
-def find_earliest_stop(callbacks: Iterable[Callback]) -> int | None:
-    """Return the least number of epochs after which early stopping can end the training; None if it is not used."""
-    earliest = [
-        max(0, getattr(callback, "start_from_epoch", 0)) + max(1, getattr(callback, "patience", 0)) + 1
-        for callback in callbacks
-        if any(kind.__name__ == "EarlyStopping" for kind in type(callback).__mro__)
-    ]
-    return min(earliest, default=None)
 
 
 class MachineFacts(TypedDict):
@@ -207,25 +116,19 @@ class Recording:
             self.model = model
             self.options = options
             self.name = options.name
-            self.steps: int | None = params.get("steps")
-            self.epochs: int | None = params.get("epochs")
-            self.steps_per_execution = max(1, int(getattr(model, "steps_per_execution", 1) or 1))
-            self.model_name = environment.name_model(model)
-            self.parameters = environment.count_parameters(model)
-            self.structure = environment.describe_structure(model)
-            self.initial_epoch: int | None = None
-            self.counted_batch_size: int | None = None
-            self.counted_steps: int | None = None
-            self.counted_examples: int | None = None
-            self.validation_examples: int | None = None
-            self.validations_per_epoch: float | None = None
-            self.saving: Saving | None = None
-            self.save_freq: int | None = None
+            self.facts = TrainingFacts(
+                stated_batch_size=options.batch_size,
+                steps=params.get("steps"),
+                epochs=params.get("epochs"),
+                steps_per_execution=max(1, int(getattr(model, "steps_per_execution", 1) or 1)),
+                model_name=environment.name_model(model),
+                parameters=environment.count_parameters(model),
+                structure=environment.describe_structure(model),
+            )
             self.logs: list[tuple[int, Mapping[str, float | None]]] = []
             """Number and metrics of each epoch, if the probe does not end the training early."""
             self.torch_state: Callable[[], tuple[Iterable[Tensor], Iterable[Optimizer]]] | None = None
             """Returns the weights of a torch model and its optimizers, of which only the sizes are read."""
-            self.early_stopping: int | None = None
             self.redirected: list[str] = []
             """Callbacks whose files were redirected to a scratch folder, for the line that is printed at the end."""
             self._id, self._created, self._number = uuid.uuid4().hex, datetime.now(UTC), environment.number_fit()
@@ -238,14 +141,14 @@ class Recording:
             self._placement = environment.locate(instance_type=options.instance_type, region=options.region)
             # If every worker reads its own data, a step processes as many batches as there are workers.
             feeders, self._counters = environment.count_feeders(self.workers, self._environment.backend)
-            self.fit = fit.times(feeders)
+            self.facts.fit = fit.times(feeders)
             self.blocks: StepBlocks | None = None
             """Measures blocks of steps, if the device is asynchronous and the training does not use Keras ``fit``."""
             self._pauses = PauseWatch(self.timer)
             if kind == "epoch":  # a garbage collection stays part of the epoch: there is no step to exclude it from
                 self._pauses.stop()
-            self._draft = RecordFile(target) if target is not None and self.is_chief else None
-            self._next_draft = 0.0
+            self._file = RecordFile(target) if target is not None and self.is_chief else None
+            self._next_write = 0.0
             self.timer.on_due = self.note
             self.observation = Observation(options.sample, options.alarm)
             self._fixed_bytes: dict[str, Any] = {}
@@ -293,39 +196,10 @@ class Recording:
         """
         return seconds is None or self.workers > 1 or self.timer.steady_taken() >= seconds * 1e9
 
-    @property
-    def batch_size(self) -> int | None:
-        """Number of examples per step: the probe's argument, else read from the data, else counted; None if unknown."""
-        return self.options.batch_size or self.fit.batch_size or self.counted_batch_size
-
     def count_examples(self, *, steps: int | None) -> int | None:
         """Return the examples that all workers have processed in the first ``steps`` of this epoch or validation."""
         counted = environment.count_examples(self.model, steps=steps)
         return None if counted is None else counted * self._counters
-
-    @property
-    def steps_per_epoch(self) -> int | None:
-        """Number of steps in a complete epoch, reported by the framework or counted; None if unknown."""
-        return self.steps or self.counted_steps
-
-    @property
-    def examples(self) -> int | None:
-        """Number of training examples in an epoch, or None if unknown."""
-        if self.counted_examples is not None:
-            return self.counted_examples
-        steps, batch_size = self.steps_per_epoch, self.fit.batch_size
-        if steps is None or batch_size is None or self.fit.partial_batch is None:
-            return None
-        return steps * batch_size - (batch_size - self.fit.partial_batch if self.fit.partial_batch else 0)
-
-    @property
-    def partial_batch(self) -> int | None:
-        """Number of examples in the smaller last batch of an epoch; 0 if there is none, None if unknown."""
-        if self.counted_examples is not None and self.batch_size and self.steps_per_epoch:
-            missing = self.steps_per_epoch * self.batch_size - self.counted_examples
-            if 0 <= missing < self.batch_size:
-                return self.batch_size - missing if missing else 0
-        return self.fit.partial_batch
 
     def set_backend(self, backend: str | None) -> None:
         """Set the training framework, if it is known only after the first step."""
@@ -350,9 +224,9 @@ class Recording:
         if self.blocks is None:
             self.timer.end_step(batch, covers)
             return True
-        steps = self.steps
+        steps = self.facts.steps
         if steps is not None and batch >= steps - 2:
-            last = last or batch >= steps - 1 or bool(self.partial_batch)
+            last = last or batch >= steps - 1 or bool(self.facts.partial_batch)
         return self.blocks.submit(batch, covers, last=last)
 
     def close_block(self) -> None:
@@ -364,18 +238,6 @@ class Recording:
     def steps_begun(self) -> int:
         """Number of steps so far, including the steps of the current block, which has not ended."""
         return self.timer.steps + (self.blocks.steps if self.blocks is not None else 0)
-
-    def describe_torch(self, weights: Sequence[tuple[Any, ...]], loader: Loader) -> None:
-        """Record the size of a torch model and the batch size of its ``loader``.
-
-        Each tuple in ``weights`` describes a tensor; its last two items are its shape and whether it is trainable.
-        """
-        if weights:
-            self.parameters = sum(math.prod(weight[-2]) for weight in weights)
-            self.structure = hashlib.sha256(repr(weights).encode()).hexdigest()[:16]
-        sampler = getattr(loader, "batch_sampler", None)
-        size = getattr(loader, "batch_size", None) or getattr(sampler, "batch_size", None)
-        self.counted_batch_size = size * self.workers if isinstance(size, int) else None
 
     def observe(self, frame: FrameType | None = None, *, alive: Callable[[], bool] | None = None) -> None:
         """Start sampling usage and measuring the input wait of the Keras ``fit`` call among the callers of ``frame``.
@@ -408,18 +270,18 @@ class Recording:
         """Write a draft, unless one was written recently. Called after steps, validations and epochs."""
         with self.timer.leave_out():
             began = self.timer.clock() / 1e9
-            if self._draft is not None and began >= self._next_draft:
+            if self._file is not None and began >= self._next_write:
                 plain = {name: value for name, value in (self.options.metrics or {}).items() if not callable(value)}
-                self._draft.write(self.build("interrupted", detail=KILLED, metrics=plain))
+                self._file.write(self.build("interrupted", detail=KILLED, metrics=plain))
                 taken = self.timer.clock() / 1e9 - began
-                self._next_draft = began + max(EVERY_SECONDS, taken / SHARE)
-                self.timer.due = max(began + STEPS_SECONDS, self._next_draft) * 1e9
+                self._next_write = began + max(EVERY_SECONDS, taken / SHARE)
+                self.timer.due = max(began + STEPS_SECONDS, self._next_write) * 1e9
 
     def snapshot(self, error: BaseException | None = None) -> Profile:
         """Return the profile of the measurements so far. The training may still run, or ``error`` has ended it."""
         profile = self.build(*classify(error))
-        if self._draft is not None:
-            self._draft.write(profile)
+        if self._file is not None:
+            self._file.write(profile)
         return profile
 
     def keep(self, outcome: Outcome, detail: str | None = None) -> Profile | None:
@@ -438,7 +300,7 @@ class Recording:
             measured = evaluate_metrics(self.options.metrics or {})
         finally:  # if a metric fails, the times are written before the exception propagates
             profile = self.build(outcome, detail=detail, metrics=measured)
-            written = None if self._draft is None else self._draft.finish(profile)
+            written = None if self._file is None else self._file.finish(profile)
             announced = outcome == "stopped" or (outcome == "watched" and self.redirected)
             if self.is_chief and announced:
                 advises = getattr(self.options, "_advises", False) and not getattr(self.options, "exit_program", True)
@@ -463,11 +325,11 @@ class Recording:
             probe=self.kind,
             outcome=outcome,
             detail=detail,
-            setup=self._build_setup(),
+            setup=self.facts.build(workers=self.workers),
             timeline=build_timeline(
                 self.timer,
                 init=self.init,
-                partial_batch=self.partial_batch,
+                partial_batch=self.facts.partial_batch,
                 watched=outcome == "watched",
                 in_blocks=self._environment.step_timing == "blocks",
                 input_wait=self.observation.input_wait,
@@ -511,42 +373,9 @@ class Recording:
         peak, details = reading
         return {"peak_gpu_memory_bytes": peak, "gpu_memory": GpuMemory(**details, **self._fixed_bytes)}
 
-    def _build_setup(self) -> Setup:
-        from vmselect.records.training import Setup
-
-        source: Literal["argument", "data"] | None = "argument" if self.options.batch_size else "data"
-        initial_epoch = self.initial_epoch or 0
-        schedule = read_schedule(self.fit.validation_freq, initial_epoch=initial_epoch, epochs=self.epochs)
-        return Setup(
-            model=self.model_name,
-            parameters=self.parameters,
-            structure=self.structure,
-            batch_size=self.batch_size,
-            worker_batch_size=self.batch_size // self.workers or None if self.batch_size else None,
-            batch_size_source=source if self.batch_size else None,
-            steps_per_epoch=self.steps_per_epoch,
-            steps_per_execution=self.steps_per_execution,
-            epochs=self.epochs,
-            initial_epoch=initial_epoch,
-            examples=self.examples,
-            partial_batch=self.partial_batch,
-            validation_examples=self.validation_examples,
-            validation_steps=self.fit.validation_steps,
-            validates=self.fit.has_validation and schedule is not None,
-            validation_freq=schedule.every if schedule else 1,
-            validation_from=schedule.first if schedule else None,
-            validation_until=schedule.last if schedule else None,
-            validations_per_epoch=self.validations_per_epoch,
-            saving=self.saving,
-            save_freq=self.save_freq,
-            early_stopping=self.early_stopping,
-            self_tuning_input=self.fit.self_tuning_input,
-            continuous_input=self.fit.continuous_input,
-        )
-
     def _discard(self) -> None:
-        if self._draft is not None:
-            self._draft.discard()
+        if self._file is not None:
+            self._file.discard()
 
 
 def _read_sampled_gpu_memory(usage: Usage) -> tuple[int, dict[str, Any]] | None:

@@ -191,9 +191,9 @@ class TorchScript(StepProbe):
         self._optimizer = weakref.ref(optimizer)
         recording = self._start(self, backend="torch")
         with recording.timer.leave_out():
-            recording.model_name = self.model
+            recording.facts.model_name = self.model
             recording.name = self.names.pop(0) if self.names else None
-            recording.describe_torch(_shapes_of(_weights_of(optimizer)), None)
+            recording.facts.describe_torch(_shapes_of(_weights_of(optimizer)), None, workers=recording.workers)
             recording.torch_state = self._read_state
         recording.timer.begin_epoch(0)
         recording.timer.open()
@@ -234,7 +234,7 @@ class TorchScript(StepProbe):
             self._end_epoch()
             self._end_when_enough()
             if self._recording is None and not self._number and self._is_chosen(1):
-                self._start(self, backend="torch").model_name = self.model
+                self._start(self, backend="torch").facts.model_name = self.model
             begun = _Pass(self, loader, iterate, training=True)
             self._training = weakref.ref(begun)
             self._new_pass = True
@@ -292,14 +292,14 @@ class TorchScript(StepProbe):
         if recording is None:
             recording = self._start(self, backend="torch")
             recording.timer.start_earlier(since)
-            recording.model_name = self.model
+            recording.facts.model_name = self.model
         loader = first.loader
         recording.name = self.names.pop(0) if self.names else None
-        recording.describe_torch(_shapes_of(weights), loader)
+        recording.facts.describe_torch(_shapes_of(weights), loader, workers=recording.workers)
         recording.torch_state = self._read_state
-        recording.steps = length_of(loader)
-        if not loader.drop_last and recording.steps is not None and recording.workers == 1:
-            recording.counted_examples = length_of(loader.dataset)
+        recording.facts.steps = length_of(loader)
+        if not loader.drop_last and recording.facts.steps is not None and recording.workers == 1:
+            recording.facts.counted_examples = length_of(loader.dataset)
 
     def next_step(self, now: _Pass) -> bool:
         """Record that a step of the pass ``now`` has ended. Return whether the pass continues.
@@ -361,7 +361,7 @@ class TorchScript(StepProbe):
         It does if more steps have to be measured, or if its last batch has been reached, so that it ends by itself.
         """
         enough = now.batches > self.steps and recording.is_steady(self.steady_seconds)
-        if not (enough or late) or now.batches == recording.steps:
+        if not (enough or late) or now.batches == recording.facts.steps:
             return True
         self._cut_short = True
         if late:
@@ -376,8 +376,8 @@ class TorchScript(StepProbe):
             self._whole = whole
             if self._recording is not None:
                 self._recording.close_block()
-            if self._recording is not None and whole and self._recording.steps is None:
-                self._recording.counted_steps = ended.batches
+            if self._recording is not None and whole and self._recording.facts.steps is None:
+                self._recording.facts.counted_steps = ended.batches
             self._training = None
         elif self._recording is not None and not self._recording.saw_anything:
             self._recording.drop()  # without an update by an optimizer, the pass was not a training
@@ -422,7 +422,7 @@ class TorchScript(StepProbe):
         if recording is not None and outcome in ("stopped", "watched"):
             recording.close_block()
         if recording is not None and self._without_loader and outcome == "watched":
-            recording.counted_steps, recording.epochs, self._whole = recording.timer.steps or None, 1, True
+            recording.facts.counted_steps, recording.facts.epochs, self._whole = recording.timer.steps or None, 1, True
         if recording is not None and recording.timer.current is not None and outcome in ("stopped", "watched"):
             recording.timer.end_epoch(complete=self._whole)
         before = self._profile

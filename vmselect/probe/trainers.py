@@ -24,7 +24,8 @@ from vmselect.probe.environment import (
     synchronize_devices,
     walk_up,
 )
-from vmselect.probe.recording import Recording, StepProbe, find_earliest_stop
+from vmselect.probe.facts import find_earliest_stop
+from vmselect.probe.recording import Recording, StepProbe
 from vmselect.probe.sampling import watch_call
 
 Arguments: TypeAlias = Any
@@ -83,19 +84,20 @@ class TrainerProbe(StepProbe):
         """Record properties of model, data and validations. ``steps`` is the number of batches per epoch."""
         with recording.timer.leave_out():
             self._validates = validates
-            recording.model_name = type(model).__name__
+            facts = recording.facts
+            facts.model_name = type(model).__name__
             weights = [
                 (name, tuple(weight.shape), bool(weight.requires_grad)) for name, weight in model.named_parameters()
             ]
-            recording.describe_torch(weights, loader)
+            facts.describe_torch(weights, loader, workers=recording.workers)
             recording.torch_state = lambda: ([*model.parameters(), *model.buffers()], optimizers())
-            recording.steps, recording.epochs = steps, epochs
-            recording.fit = replace(recording.fit, validation_freq=validation_freq, has_validation=validates)
+            facts.steps, facts.epochs = steps, epochs
+            facts.fit = replace(facts.fit, validation_freq=validation_freq, has_validation=validates)
             once = math.isclose(validations_per_epoch, 1)
-            recording.validations_per_epoch = None if once else validations_per_epoch
-            data, size = getattr(loader, "dataset", None), recording.counted_batch_size
+            facts.validations_per_epoch = None if once else validations_per_epoch
+            data, size = getattr(loader, "dataset", None), facts.counted_batch_size
             if isinstance(data, Sized) and size and recording.workers == 1 and not getattr(loader, "drop_last", True):
-                recording.counted_examples = len(data) if math.ceil(len(data) / size) == steps else None
+                facts.counted_examples = len(data) if math.ceil(len(data) / size) == steps else None
 
     def _begin_epoch(self, *_: Any, **__: Any) -> None:
         recording = self._recording
@@ -116,7 +118,7 @@ class TrainerProbe(StepProbe):
         self._batches += 1
         if not stepped:
             return False
-        final = self._batches == recording.steps
+        final = self._batches == recording.facts.steps
         # An epoch that is run only for its validation is cut short after one step.
         passing = self._epochs >= max(1, self.validations)
         late = recording.is_late(self.seconds)
@@ -160,9 +162,9 @@ class TrainerProbe(StepProbe):
         if recording is None or recording.timer.current is None:
             return False
         recording.close_block()
-        whole = not self._cut_epoch and recording.steps in (None, self._batches)
-        if whole and recording.steps is None:
-            recording.counted_steps = self._batches
+        whole = not self._cut_epoch and recording.facts.steps in (None, self._batches)
+        if whole and recording.facts.steps is None:
+            recording.facts.counted_steps = self._batches
         recording.timer.end_epoch(complete=whole)
         recording.note()
         self._epochs += 1
@@ -170,7 +172,7 @@ class TrainerProbe(StepProbe):
             return False
         seen = self._validations_seen >= self.validations or not self._validates
         enough = (self._epochs >= max(1, self.validations) and seen) or recording.is_late(self.seconds)
-        epochs, steps = recording.epochs, recording.steps
+        epochs, steps = recording.facts.epochs, recording.facts.steps
         if enough and epochs is not None and steps is not None:  # a training limited by max_steps is a single epoch
             self._cut_short |= recording.timer.steps < epochs * steps
         elif enough:
@@ -295,7 +297,7 @@ class LightningProbe(TrainerProbe):
             validates=bool(trainer.enable_validation),
             optimizers=lambda: trainer.optimizers,
         )
-        recording.early_stopping = find_earliest_stop(trainer.callbacks)
+        recording.facts.early_stopping = find_earliest_stop(trainer.callbacks)
         # With accumulated gradients, the probe does not wait for the GPU after each batch.
         if accumulate == 1 or module.device.type == "cpu":
             recording.observation.time_fetches(loop.epoch_loop, "_on_before_fetch", "_on_after_fetch")
@@ -396,7 +398,7 @@ class HuggingFaceProbe(TrainerProbe):
             return
         loader, accumulate = objects.get("train_dataloader"), args.gradient_accumulation_steps
         if _word(args.save_strategy) == "steps" and 1 <= state.save_steps <= state.max_steps:
-            recording.saving, recording.save_freq = "batches", int(state.save_steps) * accumulate
+            recording.facts.saving, recording.facts.save_freq = "batches", int(state.save_steps) * accumulate
         steps = in_epoch = length_of(loader)
         epochs: int | None = state.num_train_epochs if in_epoch else None
         # In the state, the number of epochs is rounded up.
@@ -423,7 +425,7 @@ class HuggingFaceProbe(TrainerProbe):
         )
         calls = walk_up(sys._getframe())
         trainer = next((local.get("self") for name, local in calls if name == "_inner_training_loop"), None)
-        recording.early_stopping = _find_earliest_stop(trainer, often)
+        recording.facts.early_stopping = _find_earliest_stop(trainer, often)
         recording.observation.time_fetches(trainer, "get_batch_samples", "get_batch_samples")
 
     def on_epoch_begin(self, args: Arguments, state: State, control: Control, **objects: Model) -> None:

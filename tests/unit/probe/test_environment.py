@@ -17,7 +17,7 @@ import pytest
 
 from vmselect.probe import environment
 from vmselect.probe.environment import AZURE_ASSET_TAG, locate
-from vmselect.probe.recording import FitFacts
+from vmselect.probe.facts import FitFacts
 from vmselect.records.base import Placement
 
 # -- machine -----------------------------------------------------------------------------------------------------------

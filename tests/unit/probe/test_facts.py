@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vmselect.probe.recording import Schedule, read_schedule
+from vmselect.probe.facts import Schedule, read_schedule
 
 
 @pytest.mark.parametrize(
