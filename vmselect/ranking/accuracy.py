@@ -27,12 +27,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Inputs:
-    """Inputs of a ranking besides its profiles: workload fields that the user gave, and IDs of history records.
+    """Inputs of a ranking besides its profiles: what the user passed of the workload, and IDs of history records.
 
     ``example`` is True for a ranking of example records, whose prices are old on purpose.
     """
 
-    given: Mapping[str, Any] = field(default_factory=dict)
+    arguments: Mapping[str, Any] = field(default_factory=dict)
     history: tuple[str, ...] = ()
     example: bool = False
 
@@ -60,7 +60,9 @@ def _make_forecast(ranking: Ranking, candidate: int, column: int, together: str)
         for record in other.records
         if other.batch_size == machine.batch_size
     )
-    arguments = dict(ranking.inputs.given) | ({"batch_size": machine.batch_size} if machine.basis != "measured" else {})
+    arguments = dict(ranking.inputs.arguments)
+    if machine.basis != "measured":
+        arguments["batch_size"] = machine.batch_size
     predicted = machine.basis == "predicted"
     history = ranking.inputs.history if predicted else ()
     source = Source(records=records, arguments=arguments, basis=machine.basis, history=history)

@@ -9,7 +9,7 @@ import math
 import os
 import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -146,20 +146,24 @@ class Score:
         groups: dict[str, list[Case]] = {}
         for case in self.cases:
             groups.setdefault(case.groups[name], []).append(case)
-        return [{"group": group, **self._summarize(cases)} for group, cases in sorted(groups.items())]
+        return [
+            {"group": group, **replace(self, cases=tuple(cases))._summarize()}
+            for group, cases in sorted(groups.items())
+        ]
 
-    def _summarize(self, cases: Sequence[Case]) -> dict[str, Any]:
-        covered = coverage_interval(sum(case.inside for case in cases), len(cases))
-        rankings = {case.forecast.ranking or "" for case in cases if case.forecast.rank == 1}
+    def _summarize(self) -> dict[str, Any]:
+        covered = coverage_interval(sum(case.inside for case in self.cases), len(self))
+        # A ranking counts in the group of its recommendation, because that choice has the regret.
+        rankings = {case.forecast.ranking or "" for case in self.cases if case.forecast.rank == 1}
         costs = [self.regrets[ranking]["cost"] for ranking in rankings if "cost" in self.regrets.get(ranking, {})]
         return {
-            "outcomes": len(cases),
-            "error_percent": statistics.fmean(abs(case.error_percent) for case in cases),
-            "bias_percent": statistics.fmean(case.error_percent for case in cases),
+            "outcomes": len(self),
+            "error_percent": self.mean_error_percent,
+            "bias_percent": self.bias_percent,
             "coverage": covered.value,
             "coverage_low": covered.low,
             "coverage_high": covered.high,
-            "width_percent": statistics.median(case.width_percent for case in cases),
+            "width_percent": self.width_percent,
             "regret_percent": 100 * statistics.fmean(costs) if costs else None,
         }
 
