@@ -31,14 +31,14 @@ def sell(**markets: Sequence[float | None]) -> vs.Catalog:
     >>> sell(on_demand=[2.5, 3.0]).price("m1")
     3.0
     """
-    wanted = {
+    price_of = {
         _ROWS[name, market]: price
         for market, prices in markets.items()
         for name, price in zip(MACHINES, prices, strict=False)
         if price is not None
     }
-    rows = _TABLE.loc[list(wanted)].reset_index(drop=True)
-    return vs.Catalog(rows.assign(usd_per_hour=[float(price) for price in wanted.values()]), origin="made-up prices")
+    rows = _TABLE.loc[list(price_of)].reset_index(drop=True)
+    return vs.Catalog(rows.assign(usd_per_hour=[float(price) for price in price_of.values()]), origin="made-up prices")
 
 
 def prices(*rows: tuple[str, float], **columns: Any) -> vs.Catalog:

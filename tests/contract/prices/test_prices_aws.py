@@ -31,8 +31,8 @@ def terms(price: str, unit: str = "Hrs") -> dict[str, Any]:
 
 def product(name: str, price: str, reserved: dict[str, Any] | None = None, **changes: str) -> str:
     attributes = {**LINUX, "instanceType": name, **changes}
-    known = {"OnDemand": terms(price), **({"Reserved": reserved} if reserved else {})}
-    return json.dumps({"product": {"productFamily": "Compute Instance", "attributes": attributes}, "terms": known})
+    listed = {"OnDemand": terms(price), **({"Reserved": reserved} if reserved else {})}
+    return json.dumps({"product": {"productFamily": "Compute Instance", "attributes": attributes}, "terms": listed})
 
 
 def training(name: str, price: str, **changes: str) -> str:
@@ -113,8 +113,8 @@ class Aws:
         if "Action=DescribeInstanceTypes" in body:
             half = len(MACHINES) // 2
             later = "NextToken=" in body
-            found = MACHINES[half:] if later else MACHINES[:half]
-            return self.answer(xml("DescribeInstanceTypes", "instanceTypeSet", "".join(found), "" if later else "2"))
+            machines = MACHINES[half:] if later else MACHINES[:half]
+            return self.answer(xml("DescribeInstanceTypes", "instanceTypeSet", "".join(machines), "" if later else "2"))
         number = int(body.split("NextToken=")[1].split("&")[0]) if "NextToken=" in body else 0
         token = str(number + 1) if number + 1 < len(self.spot_pages) else ""  # the last page says ""
         items = "".join(self.spot_pages[number])
@@ -143,7 +143,7 @@ def impatient(monkeypatch) -> None:
     """Clients that wait a tenth of a second for an answer and ask twice."""
     config = botocore_config.Config
     quick = {"read_timeout": 0.1, "retries": {"mode": "standard", "total_max_attempts": 2}}
-    monkeypatch.setattr(botocore_config, "Config", lambda **given: config(**{**given, **quick}))
+    monkeypatch.setattr(botocore_config, "Config", lambda **options: config(**{**options, **quick}))
 
 
 def refresh_parts(prices: AwsPrices) -> list[Progress]:
@@ -170,12 +170,12 @@ def fetch(prices: AwsPrices) -> dict[tuple[str, str], dict[str, Any]]:
 
 
 def test_on_demand_spot_and_training_prices_with_facts(aws, prices, cloud) -> None:
-    found = fetch(prices)
-    assert found["g4dn.xlarge", "on_demand"]["usd_per_hour"] == 0.526
-    assert found["g4dn.xlarge", "on_demand"]["gpu_model"] == "T4"
-    assert found["g4dn.xlarge", "spot"]["usd_per_hour"] == 0.21
-    assert found["ml.g4dn.xlarge", "on_demand"]["service"] == "sagemaker"
-    assert found["ml.g4dn.xlarge", "on_demand"]["gpu_count"] == 1
+    rows = fetch(prices)
+    assert rows["g4dn.xlarge", "on_demand"]["usd_per_hour"] == 0.526
+    assert rows["g4dn.xlarge", "on_demand"]["gpu_model"] == "T4"
+    assert rows["g4dn.xlarge", "spot"]["usd_per_hour"] == 0.21
+    assert rows["ml.g4dn.xlarge", "on_demand"]["service"] == "sagemaker"
+    assert rows["ml.g4dn.xlarge", "on_demand"]["gpu_count"] == 1
     asked = next(json.loads(r.body) for r in cloud.asked if "X-Amz-Target" in r.headers)
     filters = {f["Field"]: f["Value"] for f in asked["Filters"]}
     assert filters["capacitystatus"] == "Used"
@@ -206,9 +206,9 @@ def test_every_page_is_read(aws, prices) -> None:
         [spot("g4dn.xlarge", "us-east-1a", "0.21", "2026-11-02T00:00:00Z")],
         [spot("c5.large", "us-east-1a", "0.03", "2026-11-02T00:00:00Z")],
     ]
-    found = fetch(prices)
-    assert ("c5.large", "on_demand") in found
-    assert ("c5.large", "spot") in found
+    rows = fetch(prices)
+    assert ("c5.large", "on_demand") in rows
+    assert ("c5.large", "spot") in rows
 
 
 def test_spot_is_the_newest_of_each_zone_then_the_cheapest_zone(aws, prices) -> None:
@@ -234,9 +234,9 @@ def test_reserved_prices_are_those_without_upfront_payment(aws, prices) -> None:
         "d": lease("3yr", "No Upfront", "standard", "0.23"),
     }
     aws.ec2_pages = [[product("g4dn.xlarge", "0.526", reserved=reserved)]]
-    found = fetch(prices)
-    assert found["g4dn.xlarge", "reserved_1y"]["usd_per_hour"] == 0.33
-    assert found["g4dn.xlarge", "reserved_3y"]["usd_per_hour"] == 0.23
+    rows = fetch(prices)
+    assert rows["g4dn.xlarge", "reserved_1y"]["usd_per_hour"] == 0.33
+    assert rows["g4dn.xlarge", "reserved_3y"]["usd_per_hour"] == 0.23
 
 
 @pytest.mark.parametrize(
@@ -292,11 +292,11 @@ def test_half_a_page_of_prices_is_not_taken_for_the_last_one(cloud, answer, pric
 
     def reply(request: Any) -> Any:
         nonlocal broken
-        found = aws(request)
+        page = aws(request)
         if broken and b'"NextToken": "1"' in request.body:
             broken -= 1
-            return answer(found.body, cut_after=len(found.encoded()) // 2)
-        return found
+            return answer(page.body, cut_after=len(page.encoded()) // 2)
+        return page
 
     cloud.reply = reply
     assert ("c5.large", "on_demand") in fetch(prices)
@@ -341,9 +341,9 @@ def test_an_answer_that_is_no_xml_costs_aws_alone(cloud, answer, prices, body) -
 
 def test_what_ec2_no_longer_describes_stays_retired(aws, prices) -> None:
     aws.ec2_pages = [[product("p3.2xlarge", "3.06"), product("g4dn.xlarge", "0.526")]]
-    found = fetch(prices)
-    assert found["p3.2xlarge", "on_demand"]["retired"] is True
-    assert found["g4dn.xlarge", "on_demand"]["retired"] is False
+    rows = fetch(prices)
+    assert rows["p3.2xlarge", "on_demand"]["retired"] is True
+    assert rows["g4dn.xlarge", "on_demand"]["retired"] is False
 
 
 def test_pages_that_go_in_circles_end(cloud, answer, prices) -> None:

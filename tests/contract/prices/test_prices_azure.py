@@ -74,21 +74,21 @@ def test_spot_shows_only_in_the_names(cloud, answer, prices) -> None:
 
 
 def test_a_reservation_is_the_price_of_the_whole_term(cloud, answer, prices) -> None:
-    one = item("Standard_D8s_v3", 2000.0, type="Reservation", reservationTerm="1 Year")
+    reservation = item("Standard_D8s_v3", 2000.0, type="Reservation", reservationTerm="1 Year")
     three = item("Standard_D8s_v3", 3900.0, type="Reservation", reservationTerm="3 Years")
     five = item("Standard_D8s_v3", 5000.0, type="Reservation", reservationTerm="5 Years")
-    cloud.reply = lambda _: answer(page(one, three, five))
-    found = fetch(prices)
-    assert found["Standard_D8s_v3", "reserved_1y"]["usd_per_hour"] == pytest.approx(2000 / 8760)
-    assert found["Standard_D8s_v3", "reserved_3y"]["usd_per_hour"] == pytest.approx(3900 / (3 * 8760))
-    assert len(found) == 2
+    cloud.reply = lambda _: answer(page(reservation, three, five))
+    rows = fetch(prices)
+    assert rows["Standard_D8s_v3", "reserved_1y"]["usd_per_hour"] == pytest.approx(2000 / 8760)
+    assert rows["Standard_D8s_v3", "reserved_3y"]["usd_per_hour"] == pytest.approx(3900 / (3 * 8760))
+    assert len(rows) == 2
 
 
 def test_a_size_that_can_no_longer_be_rented_stays_retired(cloud, answer, prices) -> None:
     cloud.reply = lambda _: answer(page(item("Standard_NC6", 0.9), item("Standard_D8s_v3", 0.384)))
-    found = fetch(prices)
-    assert found["Standard_NC6", "on_demand"]["retired"] is True
-    assert found["Standard_D8s_v3", "on_demand"]["retired"] is False
+    rows = fetch(prices)
+    assert rows["Standard_NC6", "on_demand"]["retired"] is True
+    assert rows["Standard_D8s_v3", "on_demand"]["retired"] is False
 
 
 def test_a_size_outside_its_primary_meter_region_is_kept(cloud, answer, prices) -> None:
@@ -104,11 +104,11 @@ def test_sizes_get_their_facts_from_the_table_or_their_name(cloud, answer, price
             item("Standard_Z7_new", 1.0),
         )
     )
-    found = {name: row for (name, _), row in fetch(prices).items()}
-    assert found["Standard_NV6ads_A10_v5"]["gpu_count"] == pytest.approx(1 / 6, abs=1e-4)
-    assert found["Standard_NV6ads_A10_v5"]["gpu_model"] == "A10"
-    assert found["Standard_E32-8s_v3"]["vcpus"] == 8
-    assert math.isnan(found["Standard_Z7_new"]["gpu_count"])
+    rows = {name: row for (name, _), row in fetch(prices).items()}
+    assert rows["Standard_NV6ads_A10_v5"]["gpu_count"] == pytest.approx(1 / 6, abs=1e-4)
+    assert rows["Standard_NV6ads_A10_v5"]["gpu_model"] == "A10"
+    assert rows["Standard_E32-8s_v3"]["vcpus"] == 8
+    assert math.isnan(rows["Standard_Z7_new"]["gpu_count"])
 
 
 def test_the_newest_price_in_force_wins(cloud, answer, prices) -> None:

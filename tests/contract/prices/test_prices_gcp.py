@@ -54,17 +54,17 @@ def serve(cloud, answer, *skus: dict[str, Any]) -> None:
 
 def test_a_machine_is_cores_and_memory_and_gpus(cloud, answer, prices) -> None:
     serve(cloud, answer, CORE, RAM, T4)
-    found = fetch(prices)
-    assert found["n1-standard-4+1xT4", "on_demand"] == pytest.approx(4 * 0.031611 + 15 * 0.004237 + 0.35, abs=1e-6)
-    assert found["n1-standard-4", "on_demand"] == pytest.approx(4 * 0.031611 + 15 * 0.004237, abs=1e-6)
-    assert not any("V100" in name or market == "spot" for name, market in found)
+    rows = fetch(prices)
+    assert rows["n1-standard-4+1xT4", "on_demand"] == pytest.approx(4 * 0.031611 + 15 * 0.004237 + 0.35, abs=1e-6)
+    assert rows["n1-standard-4", "on_demand"] == pytest.approx(4 * 0.031611 + 15 * 0.004237, abs=1e-6)
+    assert not any("V100" in name or market == "spot" for name, market in rows)
 
 
 def test_spot_by_usage_type_or_description(cloud, answer, prices) -> None:
     serve(cloud, answer, CORE, RAM, T4, *SPOT)
-    found = fetch(prices)
-    assert found["n1-standard-4+1xT4", "spot"] == pytest.approx(4 * 0.01 + 15 * 0.002 + 0.12)
-    assert found["n1-standard-4+1xT4", "on_demand"] == pytest.approx(0.54, abs=0.001)
+    rows = fetch(prices)
+    assert rows["n1-standard-4+1xT4", "spot"] == pytest.approx(4 * 0.01 + 15 * 0.002 + 0.12)
+    assert rows["n1-standard-4+1xT4", "on_demand"] == pytest.approx(0.54, abs=0.001)
 
 
 @pytest.mark.parametrize(
@@ -100,9 +100,9 @@ def test_units_are_a_string_and_may_be_above_zero(cloud, answer, prices) -> None
 
 def test_a_part_with_two_prices_makes_no_machine(cloud, answer, prices) -> None:
     serve(cloud, answer, CORE, RAM, T4, sku("Nvidia Tesla T4 GPU", 0.36, "GPU"))
-    found = fetch(prices)
-    assert ("n1-standard-4", "on_demand") in found
-    assert ("n1-standard-4+1xT4", "on_demand") not in found
+    rows = fetch(prices)
+    assert ("n1-standard-4", "on_demand") in rows
+    assert ("n1-standard-4+1xT4", "on_demand") not in rows
 
 
 def test_all_pages_are_read_once_for_all_regions_and_the_key_stays_out_of_addresses(cloud, answer, prices) -> None:
@@ -193,8 +193,8 @@ def test_gpus_are_known_by_what_their_names_mean(cloud, answer, prices, machine,
 def test_a_slice_holds_its_cores_and_memory(cloud, answer, prices) -> None:
     name = "A4 Nvidia B200 (1 gpu slice)"
     serve(cloud, answer, sku(name, 16.11, "GPU"), sku(f"Spot Preemptible {name}", 4.95, "GPU"))
-    found = fetch(prices)
-    assert found == pytest.approx({("a4-highgpu-8g", "on_demand"): 128.88, ("a4-highgpu-8g", "spot"): 39.6})
+    rows = fetch(prices)
+    assert rows == pytest.approx({("a4-highgpu-8g", "on_demand"): 128.88, ("a4-highgpu-8g", "spot"): 39.6})
 
 
 def test_a_workstation_licence_is_no_gpu(cloud, answer, prices) -> None:

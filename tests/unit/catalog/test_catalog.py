@@ -208,8 +208,8 @@ def test_missing_facts_are_those_of_the_same_type() -> None:
     own = {"provider": "aws", "instance_type": "g4dn.xlarge", "region": "us-east-1", "usd_per_hour": 0.1}
     offer = basis.with_offers([own]).offer("g4dn.xlarge")
     assert (offer.vcpus, offer.memory_gib, offer.gpu_model, offer.gpu_count) == (4, 16, "T4", 1)
-    given = basis.with_offers([{**own, "vcpus": 2}]).offer("g4dn.xlarge")
-    assert (given.vcpus, given.memory_gib, given.gpu_count) == (2, None, None)  # one given fact replaces all
+    own_fact = basis.with_offers([{**own, "vcpus": 2}]).offer("g4dn.xlarge")
+    assert (own_fact.vcpus, own_fact.memory_gib, own_fact.gpu_count) == (2, None, None)  # one given fact replaces all
     foreign = basis.with_offers([{**own, "provider": "lab"}]).offer("g4dn.xlarge", provider="lab")
     assert foreign.vcpus is None
 

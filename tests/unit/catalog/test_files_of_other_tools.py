@@ -78,8 +78,8 @@ def test_google_machines_are_assembled_by_zone(tmp_path) -> None:
     path = tmp_path / "vms.csv"
     path.write_text("\n".join([head, *rows]) + "\n")
     catalog = vs.Catalog.load(path, provider="gcp")
-    found = catalog.offers(market=None)
-    prices = {(r.instance_type, r.market): r.usd_per_hour for r in found.itertuples()}
+    offers = catalog.offers(market=None)
+    prices = {(r.instance_type, r.market): r.usd_per_hour for r in offers.itertuples()}
     assert prices == pytest.approx(
         {
             ("n1-standard-4", "on_demand"): 0.15,
@@ -120,8 +120,8 @@ def test_gpus_added_to_google_hosts_become_part_of_the_name(tmp_path) -> None:
     ]
     path = tmp_path / "gcp.csv"
     path.write_text("\n".join([header, *rows]) + "\n")
-    found = vs.Catalog.load(path).offers()
-    assert dict(zip(found["instance_type"], found["usd_per_hour"], strict=True)) == {
+    offers = vs.Catalog.load(path).offers()
+    assert dict(zip(offers["instance_type"], offers["usd_per_hour"], strict=True)) == {
         "n1-standard-4": 0.19,
         "n1-standard-4+1xT4": 0.54,
         "n1-standard-4+2xT4": 0.89,

@@ -109,10 +109,10 @@ def test_half_of_a_surrogate_pair_is_no_field(name: str) -> None:
     [("NC6", ["Standard_NC6"]), ("g4dn.xlage", ["g4dn.xlarge", "g4ad.xlarge"]), ("G4DN.XLARGE", None), ("my-pc", [])],
 )
 def test_the_nearest_names(name: str, nearest: list[str] | None) -> None:
-    known = ["", "Standard_NC6", "g4dn.xlarge", "g4ad.xlarge", "ND96"]
-    found = find_nearest(name, known)
-    assert found == nearest if nearest is not None else found[0] == "g4dn.xlarge"
-    assert all(one in describe_nearest(name, known) for one in found or ["ND96"])
+    names = ["", "Standard_NC6", "g4dn.xlarge", "g4ad.xlarge", "ND96"]
+    near_names = find_nearest(name, names)
+    assert near_names == nearest if nearest is not None else near_names[0] == "g4dn.xlarge"
+    assert all(near in describe_nearest(name, names) for near in near_names or ["ND96"])
 
 
 def test_the_documentation_lists_the_columns() -> None:

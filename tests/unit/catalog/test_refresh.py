@@ -73,8 +73,8 @@ def test_a_market_that_lost_more_than_half_is_a_warning(left, lost) -> None:
     cloud = Cloud(rows=[{"instance_type": f"t{n}"} for n in range(6)])
     run(cloud)
     cloud.rows = cloud.rows[:left]
-    found = [finding.code for finding in run(cloud, max_age_hours=0).findings]
-    assert found == (["prices-lost"] if lost else [])
+    codes = [finding.code for finding in run(cloud, max_age_hours=0).findings]
+    assert codes == (["prices-lost"] if lost else [])
 
 
 def test_a_shorter_list_of_another_source_has_lost_nothing() -> None:
@@ -118,7 +118,7 @@ def test_a_region_is_asked_for_once_and_by_its_name() -> None:
 def test_shipped_types_without_a_fetched_price_are_listed() -> None:
     shipped = vs.Catalog.embedded().offers("aws", retired=False, service="ec2")
     names = sorted(shipped["instance_type"].astype(str))
-    some = [{"instance_type": name, "service": "ec2"} for name in names]
+    rows = [{"instance_type": name, "service": "ec2"} for name in names]
 
     def listed(rows: list[dict[str, Any]]) -> list[str]:
         cloud = Cloud("aws", rows)
@@ -126,12 +126,12 @@ def test_shipped_types_without_a_fetched_price_are_listed() -> None:
         findings = run(cloud, regions="us-east-1", max_age_hours=0).findings
         return [finding.message for finding in findings if finding.code == "types-without-price"]
 
-    assert listed(some) == []
+    assert listed(rows) == []
     assert listed([{"instance_type": "other", "service": "other"}]) == []  # another service
-    for rows in (some[2:], [{**row, "market": "spot"} for row in some[:2]] + some[2:]):
-        (two,) = listed(rows)
+    for fewer in (rows[2:], [{**row, "market": "spot"} for row in rows[:2]] + rows[2:]):
+        (two,) = listed(fewer)
         assert f"{names[0]}, {names[1]} (" in two
-    (seven,) = listed(some[7:])
+    (seven,) = listed(rows[7:])
     assert all(name in seven for name in names[:6])
     assert f"{names[6]} " not in seven
 
@@ -162,8 +162,8 @@ def test_repeated_prices_count_once_and_contradictory_ones_are_excluded() -> Non
 def test_refreshed_prices_are_old_after_ninety_days(days, old) -> None:
     date = (dt.date.today() - dt.timedelta(days=days)).isoformat()
     run(Cloud(rows=[{"instance_type": "t", "date": date}, {"instance_type": "u", "date": "2020-01-01"}]))
-    found = [finding.code for finding in vs.Catalog.refreshed(alone=True).findings]
-    assert found == (["old-prices"] if old else [])
+    codes = [finding.code for finding in vs.Catalog.refreshed(alone=True).findings]
+    assert codes == (["old-prices"] if old else [])
 
 
 def test_no_name_of_a_region_leads_out_of_the_cache(tmp_path) -> None:

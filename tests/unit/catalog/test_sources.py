@@ -169,7 +169,7 @@ def term(usd: str, unit: str = "Hrs", **kind: str) -> dict[str, Any]:
 
 def aws_product(*, reserved: list[dict[str, Any]] | None = None, unit: str = "Hrs", **changes: str | None) -> str:
     attributes = {name: value for name, value in {**ATTRIBUTES, **changes}.items() if value is not None}
-    leases = {str(n): one for n, one in enumerate(reserved or [])}
+    leases = {str(n): lease for n, lease in enumerate(reserved or [])}
     return json.dumps(
         {"product": {"attributes": attributes}, "terms": {"OnDemand": {"a": term("0.5", unit)}, "Reserved": leases}}
     )

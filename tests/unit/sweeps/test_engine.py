@@ -40,12 +40,12 @@ def rent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Rent:
     return use
 
 
-def plan_of(trials: int = 1, **given: Any) -> vs.Plan:
+def plan_of(trials: int = 1, **arguments: Any) -> vs.Plan:
     """Each trial costs a dollar a minute."""
     factors = {"machine": ["m"], "number": list(range(trials))}
     machine = {"instance_type": "invented", "usd_per_hour": 60.0}
     return vs.Plan("python -c pass", factors=factors,
-                   **({"runner": "skypilot", "machines": {"m": machine}, "minutes": 10} | given))  # fmt: skip
+                   **({"runner": "skypilot", "machines": {"m": machine}, "minutes": 10} | arguments))  # fmt: skip
 
 
 def crash_at_start(plan: vs.Plan, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -215,7 +215,7 @@ def test_clean_reads_the_journal_even_if_the_plan_changed(rent, tmp_path) -> Non
     with run.opened(plan, tmp_path / "out", limit=None, catalog=None, listener=lambda *_: None) as engine:
         engine._announce(plan.trials[0])
     vs.Plan("python -c pass", factors={"n": [1.0, 2.5]}, seed=None).save(tmp_path / "out" / "plan.yaml")
-    assert [one.gone for one in clean(tmp_path / "out")] == [True]
+    assert [attempt.gone for attempt in clean(tmp_path / "out")] == [True]
     assert not read_state(tmp_path / "out").open_attempts
 
 
@@ -280,7 +280,7 @@ def test_trial_with_an_unusable_record_failed_and_is_repeated(rent, tmp_path) ->
     runner = rent(RentedRunner())
     runner.measure = lambda trial: without_steady_step()
     result = vs.sweep(plan_of(), tmp_path / "out", budget_usd=100, yes=True)
-    assert [one.id for one in result.failed] == ["001"]
+    assert [missing.id for missing in result.failed] == ["001"]
     runner.measure = lambda trial: vs.Profile.from_times(batch_size=8, iteration_seconds=0.1)
     assert len(vs.sweep(plan_of(), tmp_path / "out", yes=True).records) == 1
 
@@ -297,8 +297,8 @@ def test_damaged_lines_are_reported_and_the_others_count(rent, tmp_path) -> None
     assert len(state.damaged) == 1
     assert f"line {at + 1} " in state.damaged[0]
     assert list(state.count_statuses().values()).count(2) == 1
-    assert [one.gone for one in clean(folder)] == [True]
+    assert [attempt.gone for attempt in clean(folder)] == [True]
     (folder / "journal.jsonl").write_text("\n".join(["{}", *lines[1:]]) + "\n")
-    assert [one.gone for one in clean(folder)] == [True]
+    assert [attempt.gone for attempt in clean(folder)] == [True]
     with pytest.raises(vs.errors.SweepError):
         vs.sweep(plan_of(2), folder, yes=True)

@@ -43,7 +43,7 @@ def test_trial_of_an_old_journal_is_ended_by_the_present_program(folder: Path, m
         return '{"left": [], "unproved": ""}' if text else ""
 
     monkeypatch.setattr(ssh, "call", call)
-    assert [(one.trial, one.gone) for one in clean(folder)] == [("002", True)]
+    assert [(attempt.trial, attempt.gone) for attempt in clean(folder)] == [("002", True)]
     ends = [(host, command.split()[:5]) for host, command, text in calls if text]
     far = read_state(folder).all_attempts[1].handle["far"]
     assert ends == [

@@ -25,8 +25,8 @@ def test_trials_are_the_combinations_that_the_rules_allow() -> None:
 
 
 def test_seed_sets_the_order_and_blocks_stay_together() -> None:
-    def order(**given: object) -> list[str]:
-        plan = vs.Plan("python t.py", factors={"a": list(range(8))}, repetitions=3, **given)  # type: ignore[arg-type]
+    def order(**arguments: object) -> list[str]:
+        plan = vs.Plan("python t.py", factors={"a": list(range(8))}, repetitions=3, **arguments)  # type: ignore[arg-type]
         return [trial.id for trial in plan.trials]
 
     assert order(seed=1) == order(seed=1) != order(seed=2)
@@ -132,9 +132,9 @@ def test_error_in_a_file_names_its_line(text, tmp_path) -> None:
     path.write_text(text)
     with pytest.raises(PlanError) as caught:
         vs.Plan.load(path)
-    found = re.match(rf"{re.escape(str(path))}(?: line (\d+))?: ", str(caught.value))
-    assert found
-    assert (found[1] and int(found[1])) == LINES[text]
+    start = re.match(rf"{re.escape(str(path))}(?: line (\d+))?: ", str(caught.value))
+    assert start
+    assert (start[1] and int(start[1])) == LINES[text]
 
 
 def test_plan_is_read_back_from_its_file(tmp_path) -> None:
@@ -209,9 +209,9 @@ def test_rules_take_no_time_for_every_pair_of_levels() -> None:
 def test_local_plan_with_types_to_rent_must_be_marked(tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     factors = {"instance_type": ["g4dn.xlarge"]}
-    for given in (factors, {"machine": ["g4dn.xlarge"]}):
+    for level_lists in (factors, {"machine": ["g4dn.xlarge"]}):
         with pytest.raises(PlanError) as caught:
-            vs.sweep(vs.Plan("python -c pass", factors=given), tmp_path / "out", yes=True)
+            vs.sweep(vs.Plan("python -c pass", factors=level_lists), tmp_path / "out", yes=True)
         assert caught.value.where == ("runner",)
         assert not (tmp_path / "out").exists()
     marked = vs.Plan("python -c pass", factors=factors, stand_ins=True)

@@ -158,22 +158,26 @@ def address(host: str, boot: str = "", port: int = 5000) -> dict[str, Any]:
 
 def test_workers_of_several_machines_get_the_address_of_the_chief() -> None:
     variables = worker_environments([address("a", "1"), address("b", "2", 6000), address("fd00::3", "3")])
-    assert {one["JAX_COORDINATOR_ADDRESS"] for one in variables} == {"a:5000"}
-    assert {(one["MASTER_ADDR"], one["MASTER_PORT"]) for one in variables} == {("a", "5000")}
-    assert [one["JAX_PROCESS_ID"] for one in variables] == [one["RANK"] for one in variables] == ["0", "1", "2"]
-    assert {one["LOCAL_RANK"] for one in variables} == {"0"}
-    for index, one in enumerate(variables):
-        cluster = json.loads(one["TF_CONFIG"])
+    assert {worker["JAX_COORDINATOR_ADDRESS"] for worker in variables} == {"a:5000"}
+    assert {(worker["MASTER_ADDR"], worker["MASTER_PORT"]) for worker in variables} == {("a", "5000")}
+    assert (
+        [worker["JAX_PROCESS_ID"] for worker in variables]
+        == [worker["RANK"] for worker in variables]
+        == ["0", "1", "2"]
+    )
+    assert {worker["LOCAL_RANK"] for worker in variables} == {"0"}
+    for index, worker in enumerate(variables):
+        cluster = json.loads(worker["TF_CONFIG"])
         assert cluster["cluster"]["worker"] == ["a:5001", "b:6001", "[fd00::3]:5001"]
         assert cluster["task"] == {"type": "worker", "index": index}
 
 
 def test_workers_of_one_machine_use_loopback_and_are_numbered_per_machine() -> None:
     variables = worker_environments([address("alias-1", "x"), address("alias-2", "x", 6000)])
-    assert [one["MASTER_ADDR"] for one in variables] == ["127.0.0.1"] * 2
+    assert [worker["MASTER_ADDR"] for worker in variables] == ["127.0.0.1"] * 2
     assert json.loads(variables[0]["TF_CONFIG"])["cluster"]["worker"] == ["127.0.0.1:5001", "127.0.0.1:6001"]
     mixed = worker_environments([address("a", "1"), address("a", "1"), address("b", "2")])
-    assert [one["LOCAL_RANK"] for one in mixed] == ["0", "1", "0"]
+    assert [worker["LOCAL_RANK"] for worker in mixed] == ["0", "1", "0"]
 
 
 GOOD = {"state": "ended", "exit": 0, "why": "exit"}

@@ -63,8 +63,8 @@ def sweep_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Sweep:
 
         runner = SimulatedRunner(measure)
         monkeypatch.setattr(session, "make_runner", lambda *_: runner)
-        given = {"factors": {"instance_type": list(steps)}} | (plan or {})
-        made = vs.Plan("python -c pass", minutes=10, expected_minutes=5, stand_ins=True, **given)
+        arguments = {"factors": {"instance_type": list(steps)}} | (plan or {})
+        made = vs.Plan("python -c pass", minutes=10, expected_minutes=5, stand_ins=True, **arguments)
         options = {"catalog": CATALOG, "yes": True, "stop_when_sure": True} | options
         return vs.sweep(made, tmp_path / "out", **options), runner
 
@@ -74,13 +74,13 @@ def sweep_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Sweep:
 def test_trial_that_is_not_worth_running_is_skipped_and_its_cost_is_saved(tmp_path, sweep_with) -> None:
     steps = {"g4dn.xlarge": 0.4, "p5.48xlarge": 0.05, "c5.4xlarge": 5.0, **STEPS}
     result, _ = sweep_with(steps)
-    assert [(one.trial.instance_type, one.sure) for one in result.skipped] == [("p3.2xlarge", True)]
+    assert [(missing.trial.instance_type, missing.sure) for missing in result.skipped] == [("p3.2xlarge", True)]
     assert len(result.records) == 4
     worst = 10 / 60 * CATALOG.price("p3.2xlarge")
     assert (result.saved_usd, result.saved_worst_usd) == (pytest.approx(worst / 2), pytest.approx(worst))
     ranked = vs.rank(result.records, epochs=50).with_findings(result.findings)
     assert ranked.best.instance_type == "g5.xlarge"
-    assert [one.code for one in ranked.findings if "p3.2xlarge" in one.message] == ["not-probed"]
+    assert [missing.code for missing in ranked.findings if "p3.2xlarge" in missing.message] == ["not-probed"]
     assert "p3.2xlarge" in CliRunner().invoke(app, ["rank", str(tmp_path / "out"), "--epochs", "50"]).output
     assert not result.added
 
@@ -130,9 +130,9 @@ def test_probe_that_costs_more_than_it_saves_is_skipped(sweep_with, monkeypatch)
     steps = {"g4dn.xlarge": 0.4, "g6.xlarge": 0.2, **STEPS}
     short, _ = sweep_with(steps, enough_regret=0.0, epochs=2)
     assert short.skipped
-    for one in short.skipped:
-        cost, saving = (float(amount) for amount in re.findall(r"\$([\d.]+)", one.reason))
-        assert 0 <= saving < cost, one.reason
+    for missing in short.skipped:
+        cost, saving = (float(amount) for amount in re.findall(r"\$([\d.]+)", missing.reason))
+        assert 0 <= saving < cost, missing.reason
 
 
 def test_reason_of_a_skipped_trial_has_its_probability_and_the_regret(sweep_with) -> None:
@@ -156,7 +156,7 @@ def test_records_of_other_trainings_lower_the_limit(sweep_with) -> None:
         for name, seconds in {"g4dn.xlarge": 0.4, "g5.xlarge": 0.1, "p3.2xlarge": 0.13}.items()
     ]
     result, _ = sweep_with({"g4dn.xlarge": 0.4, **STEPS}, history=history)
-    assert [one.trial.instance_type for one in result.skipped if "limit of 2%" in one.reason]
+    assert [missing.trial.instance_type for missing in result.skipped if "limit of 2%" in missing.reason]
 
 
 def test_tied_trials_are_repeated_three_times(tmp_path, sweep_with) -> None:
@@ -182,7 +182,7 @@ def test_skipping_an_added_repetition_saves_nothing(sweep_with, monkeypatch) -> 
     monkeypatch.setattr(Sequential, "arrange", skip_added)
     result, _ = sweep_with(TIED, catalog=priced_catalog(EQUAL_PRICES), noise=0.02)
     assert result.added
-    assert {one.id for one in result.skipped} == {trial.id for trial in result.added}
+    assert {missing.id for missing in result.skipped} == {trial.id for trial in result.added}
     assert (result.saved_usd, result.saved_worst_usd) == (0, 0)
 
 
@@ -217,7 +217,7 @@ def test_repetitions_stay_within_the_budget(sweep_with, monkeypatch) -> None:
 def test_skipped_trials_of_a_plan(steps, plan, skipped, sweep_with) -> None:
     catalog = priced_catalog(EQUAL_PRICES) if "g4dn.xlarge" in steps else CATALOG
     result, _ = sweep_with(steps, plan=plan, catalog=catalog, enough_regret=0.2)
-    assert sorted(str(one.trial.instance_type) for one in result.skipped) == skipped
+    assert sorted(str(missing.trial.instance_type) for missing in result.skipped) == skipped
     assert len(result.failed) == list(steps.values()).count(0.0)
 
 

@@ -97,13 +97,13 @@ def test_records_of_an_interrupted_sweep_are_copied_by_resume(url: str, monkeypa
 
 def test_several_plans_share_a_url(url: str) -> None:
     other = vs.Plan("python -c pass", factors={"batch_size": [128]}, minutes=1)
-    one, two = vs.sweep(PLAN, url, yes=True), vs.sweep(other, url, yes=True)
-    assert ids(vs.load_records(url)) == ids([*one.records, *two.records])
+    first, second = vs.sweep(PLAN, url, yes=True), vs.sweep(other, url, yes=True)
+    assert ids(vs.load_records(url)) == ids([*first.records, *second.records])
     for act in (read_state, resume, clean):
         with pytest.raises(SweepError) as several:
             act(url)
-        assert str(two.folder) in str(several.value)
-    assert len(resume(two.folder, yes=True).records) == 1
+        assert str(second.folder) in str(several.value)
+    assert len(resume(second.folder, yes=True).records) == 1
 
 
 def test_a_url_that_cannot_be_written_starts_nothing(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
