@@ -110,10 +110,12 @@ class TransferRecord(Record):
         ways: list[Direction | None] = []
         for name, value in (("upload_seconds", upload_seconds), ("download_seconds", download_seconds)):
             many = [] if value is None else [check_seconds(name, seconds) for seconds in list_items(value)][:MAX_FILES]
+            if not many:
+                ways.append(None)
+                continue
             labels: list[Label] = ["steady"] * len(many)
             start, sizes = tuple(accumulate(many[:-1], initial=0.0)), (size,) * len(many)
-            direction = Direction(seconds=sum(many), start=start, taken=tuple(many), bytes=sizes, label=tuple(labels))
-            ways.append(direction if many else None)
+            ways.append(Direction(seconds=sum(many), start=start, taken=tuple(many), bytes=sizes, label=tuple(labels)))
         files = max((len(way.taken) for way in ways if way is not None), default=0)
         if not files:
             raise ArgumentError("Neither upload_seconds nor download_seconds was given. Pass at least one of them.")

@@ -16,7 +16,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
-from typing import Any, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -30,7 +30,7 @@ from vmselect.findings import Finding, warnings_first
 from vmselect.intervals import Interval
 from vmselect.ranking.candidates import exclude_unsold, match_offers
 from vmselect.ranking.options import check_markets, check_regions, read_catalog
-from vmselect.ranking.rows import Excluded, only_finite
+from vmselect.ranking.rows import Excluded, Floats, Ints, only_finite
 from vmselect.records.base import NAME_THE_MACHINE
 from vmselect.records.identity import read_records
 from vmselect.records.inference import InferenceRecord, percentile_of
@@ -70,6 +70,16 @@ class Service:
         return min((count for count in seen if count is not None), default=None)
 
 
+class PlainOffer(NamedTuple):
+    """An offer of the catalog: where and on which date a machine costs what."""
+
+    provider: str
+    region: str
+    market: str
+    date: str
+    usd_per_hour: float
+
+
 def gather_services(records: Sequence[InferenceRecord]) -> tuple[list[Service], list[Excluded], list[Finding]]:
     """Merge the records of each machine, batch size and number of clients to a service.
 
@@ -86,11 +96,12 @@ def gather_services(records: Sequence[InferenceRecord]) -> tuple[list[Service], 
                 Excluded(record.title, "no_calls", "no call was measured after the warm-up; probe more calls")
             )
         else:
+            # Repetitions are merged; another batch size or number of clients is another way to serve.
             where = (record.instance_type, record.provider or "", record.region or "")
             groups[*where, record.batch_size or 1, record.setup.clients].append(record)
     # A saturated machine is no problem here: its capacity is measured by saturating it.
-    found = [finding for record in records for finding in record.list_findings(saturation=False)]
-    warnings = [finding for finding in found if finding.severity == "warning"]
+    findings = [finding for record in records for finding in record.list_findings(saturation=False)]
+    warnings = [finding for finding in findings if finding.severity == "warning"]
     services = [
         Service(
             instance_type=name, provider=provider or None, regions=(region,) if region else (), batch_size=batch_size,
@@ -141,11 +152,12 @@ def simulate_latencies(service_seconds: Sequence[float], calls_per_second: float
 
 
 @lru_cache(maxsize=64)
-def _draws(count: int) -> tuple[Any, Any]:
+def _draws(count: int) -> tuple[Floats, Ints]:
     """Random gaps between requests (mean 1) and the index of each request's service time; the same at all rates."""
-    random = np.random.default_rng(0)
+    random = np.random.default_rng(0)  # a fixed seed: the same records give the same ranking
     gaps = random.exponential(size=SIMULATED_CALLS)
-    order = np.arange(SIMULATED_CALLS) % count
+    # Each measured service time occurs equally often, in random order.
+    order = np.arange(SIMULATED_CALLS, dtype=np.intp) % count
     random.shuffle(order)
     return gaps, order
 
@@ -187,7 +199,7 @@ class ServingRow:
     findings: tuple[Finding, ...] = ()
 
     @property
-    def key(self) -> tuple[Any, ...]:
+    def key(self) -> tuple[str | int, ...]:
         """Instance type, provider, region, market, batch size and number of clients."""
         return self.instance_type, self.provider, self.region, self.market, self.batch_size, self.clients
 
@@ -290,7 +302,7 @@ def rank_inference(
     latency_limit_seconds: float | None = None,
     percentile: float = 99,
     instances: int | tuple[int, int] = (1, 10),
-    objective: Any = "cost",
+    objective: Literal["cost", "latency", "throughput"] = "cost",
     catalog: Catalog | None = None,
     region: str | Iterable[str] | None = None,
     market: str | Iterable[str] | None = _defaults.MARKET,
@@ -346,19 +358,24 @@ def rank_inference(
 
 
 def _price(
-    services: Sequence[Service], catalog: Any, *, region: Any, market: Any
-) -> tuple[list[tuple[Service, list[Any]]], list[Excluded]]:
+    services: Sequence[Service],
+    catalog: Catalog | None,
+    *,
+    region: str | Iterable[str] | None,
+    market: str | Iterable[str] | None,
+) -> tuple[list[tuple[Service, list[PlainOffer]]], list[Excluded]]:
     """Measured machines (services) with their offers in the chosen markets, and exclusions of those without."""
     regions, markets = check_regions("region", region), check_markets("market", market)
     offers, matched, excluded = match_offers(services, read_catalog(catalog), regions=regions)
     sold_in = offers["market"].to_numpy(dtype=str)
     texts = ["provider", "region", "market", "date"]
     plain = offers[[*texts, "usd_per_hour"]].astype(dict.fromkeys(texts, str))
-    priced: list[tuple[Service, list[Any]]] = []
+    priced: list[tuple[Service, list[PlainOffer]]] = []
     for service, mine in zip(services, matched, strict=True):
         in_markets = mine[np.isin(sold_in[mine], markets)] if markets else mine
         if len(in_markets):
-            priced.append((service, plain.iloc[in_markets].to_dict("records")))
+            rows = plain.iloc[in_markets].to_dict("records")
+            priced.append((service, [PlainOffer(**{str(name): value for name, value in row.items()}) for row in rows]))
         elif len(mine):
             excluded.append(exclude_unsold(service, markets, sold_in[mine]))
     return priced, excluded
@@ -368,9 +385,12 @@ Need: TypeAlias = tuple[Interval[int], float]
 """Number of instances with its bounds, and their latency in seconds."""
 
 
-def _make_row(service: Service, offer: Any, load: float | None, count: Interval[int], latency: float) -> ServingRow:
-    price, capacity = float(offer["usd_per_hour"]), service.items_per_second
+def _make_row(
+    service: Service, offer: PlainOffer, load: float | None, count: Interval[int], latency: float
+) -> ServingRow:
+    price, capacity = offer.usd_per_hour, service.items_per_second
     hourly = count.map(lambda instances: instances * price)
+    # At a load, idle time is paid for too; without one, the machine is taken to be always busy.
     if load is not None:
         rates = hourly.map(lambda usd: usd / SECONDS_PER_HOUR / load * 1e6)
     else:
@@ -394,13 +414,13 @@ def _make_row(service: Service, offer: Any, load: float | None, count: Interval[
             )
         )
     return ServingRow(
-        rank=0, instance_type=service.instance_type, provider=offer["provider"], region=offer["region"],
-        market=offer["market"], batch_size=service.batch_size, clients=service.clients,
+        rank=0, instance_type=service.instance_type, provider=offer.provider, region=offer.region,
+        market=offer.market, batch_size=service.batch_size, clients=service.clients,
         items_per_second=capacity.value, items_per_second_low=capacity.low, items_per_second_high=capacity.high,
         usd_per_hour=price, usd_per_million_items=rates.value, usd_per_million_low=rates.low,
         usd_per_million_high=rates.high, items_per_usd=1e6 / rates.value if rates.value else float("inf"), load=load,
         instances=count.value, hourly_usd=hourly.value, hourly_low=hourly.low, hourly_high=hourly.high,
-        latency_seconds=latency, score=0.0, tied_with_best=False, price_date=offer["date"], findings=tuple(findings),
+        latency_seconds=latency, score=0.0, tied_with_best=False, price_date=offer.date, findings=tuple(findings),
     )  # fmt: skip
 
 
@@ -417,6 +437,7 @@ def _count_with_bounds(
         return need if isinstance(need, Excluded) else (Interval.exact(need[0]), need[1])
     counts = []
     for capacity in (service.items_per_second.high, service.items_per_second.low):
+        # A machine of less capacity takes longer for each request, in the same proportion.
         factor = service.items_per_second.value / capacity if capacity else float("inf")
         if math.isinf(factor):
             counts.append(bounds[1])
@@ -446,7 +467,7 @@ def _count_instances(
 
     def latency_of(count: int) -> float:
         if load / count >= capacity:
-            return float("inf")
+            return float("inf")  # the queue grows without end
         calls_per_second = load / count / service.batch_size
         latencies = simulate_latencies(service.service_seconds, calls_per_second, clients=service.clients)
         return percentile_of(latencies, percentile)
