@@ -99,6 +99,8 @@ class Steps(Part):
         if any(len(column) != len(labels) for column in (epoch, seconds, covers)):
             return labels  # the next validator rejects it
         warm = find_warmup(epoch, seconds, covers, labels)
+        if not warm and "warmup" not in labels:
+            return labels
         ordinary: Mapping[Label, Label] = {"warmup": "steady"}
         return tuple(
             "warmup" if position in warm else ordinary.get(label, label) for position, label in enumerate(labels)
