@@ -45,8 +45,11 @@ if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection as Database
 
 SUBFOLDER = "history"
-LAYOUT = 2
-"""Version number of the tables below. Parquet files of other versions are not read; a compaction removes older ones."""
+LAYOUT = 3
+"""Version number of the tables below. Parquet files of other versions are not read; a compaction removes older ones.
+
+2: two tables. 3: ``step_seconds`` is the mean without a lone stall, not the median.
+"""
 
 MAX_PART_BYTES = 1024**3
 MAX_PART_ROWS = 50_000
