@@ -59,7 +59,8 @@ def make(given_machines: list[Any], **options: Any) -> vs.Ranking:
         on_demand=[price for *_, price, _, _ in given_machines],
         spot=[on_spot if sold else None for *_, on_spot, sold in given_machines],
     )
-    return vs.rank(profiles, epochs=20, catalog=catalog, **options)
+    billing = options.pop("billing", None)
+    return vs.rank(profiles, epochs=20, catalog=catalog.where(billing=billing), **options)
 
 
 def agree(scripts: Scripts, expected: vs.Ranking, found: dict[str, Any]) -> None:

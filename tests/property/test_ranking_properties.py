@@ -31,7 +31,7 @@ def rank(given_machines: Machines, *, order: list[int] | None = None, **options:
         )
         for i, (a, b, _) in enumerate(given_machines)
     ]
-    catalog = sell(on_demand=[price for _, _, price in given_machines])
+    catalog = sell(on_demand=[price for _, _, price in given_machines]).where(billing=options.pop("billing", None))
     chosen = [profiles[i] for i in order] if order else profiles
     return vs.rank(chosen, **({"epochs": EPOCHS, "catalog": catalog} | options))
 
