@@ -155,7 +155,7 @@ def ranking_tables() -> dict[tuple[str, int], list[Score]]:
             shown = table.assign(real=real)
             print(f"\nTable {cells[0]['table']}: {application}, batch {batch_size}, relative {objective}")
             print(shown.to_string(float_format="{:.2f}".format))
-            settled = ranking.settled_from(objective)
+            settled = ranking.tables.settled_from(objective)
             print(f"printed ratios met within {apart:.1%}; order settled from {settled} epochs on")
             for change in ranking.crossovers(objective):
                 print(f"winner changes {_short(change.previous)} -> {_short(change.winner)} at {change.epochs} epochs")
@@ -203,7 +203,7 @@ def single_iterations() -> None:
             )
         )  # fmt: skip
     ranking = vs.rank(profiles, epochs=13, catalog=PRICES, objective="time")
-    table = ranking.strategies("time").drop(columns="estimate").loc[list(VMS)]
+    table = ranking.tables.strategies("time").drop(columns="estimate").loc[list(VMS)]
     print(table.assign(real=[cells[vm, "real"] for vm in VMS]).to_string(float_format="{:.2f}".format))
 
 
@@ -233,7 +233,7 @@ def measured_runtimes() -> None:
         print(frame.to_string(float_format="{:.2f}".format))
         print(f"cheapest: {ranking.best.instance_type} at batch {ranking.best.batch_size}; ", end="")
         print(f"fastest: {fastest.instance_type} at batch {fastest.batch_size}")
-        ratios = ranking.relative_to("p2.xlarge").loc[(fastest.instance_type, fastest.batch_size)]
+        ratios = ranking.tables.relative_to("p2.xlarge").loc[(fastest.instance_type, fastest.batch_size)]
         print(f"that is {ratios.price_ratio:.1f} times the price of p2.xlarge, {ratios.speed_up:.1f} times its speed")
         rule = ", hours rounded to 0.01 h first" if number == "4.2" else ""
         print(f"{len(rows) - len(differing)} of {len(rows)} costs as printed{rule}; not so: {'; '.join(differing)}")

@@ -333,6 +333,11 @@ def _study(pick: random.Random, patience: int) -> dict[str, Any]:
 
 # -- cases, computed by both checkouts ---------------------------------------------------------------------------------
 
+def _tables(ranking: Any) -> Any:
+    """Further tables of a ranking, which older checkouts have as its own methods."""
+    return getattr(ranking, "tables", ranking)
+
+
 CATALOG_OPTIONS = ("gpu_memory_gib", "max_usd_per_hour", "billing", "service", "retired")
 WORKLOAD_OPTIONS = ("examples", "validation_examples", "steps_per_epoch", "boot_seconds")
 OLD_NAMES = {"retired": "include_retired", "service": "services"}
@@ -706,7 +711,9 @@ def _rankings(answers: Answers, machines: list[Any], catalogs: Mapping[str, Any]
                 "ranking views", f"{case} relative {measure}", lambda r=ranking, m=measure: _values(r.relative(m))
             )
             answers.add(
-                "ranking views", f"{case} strategies {measure}", lambda r=ranking, m=measure: _values(r.strategies(m))
+                "ranking views",
+                f"{case} strategies {measure}",
+                lambda r=ranking, m=measure: _values(_tables(r).strategies(m)),
             )
             answers.add(
                 "ranking views",
@@ -715,8 +722,16 @@ def _rankings(answers: Answers, machines: list[Any], catalogs: Mapping[str, Any]
                     [one.epochs, _machine(one.previous), _machine(one.winner)] for one in r.crossovers(m)
                 ],
             )
-            answers.add("ranking views", f"{case} settled {measure}", lambda r=ranking, m=measure: r.settled_from(m))
-        answers.add("ranking views", f"{case} against", lambda r=ranking: _values(r.relative_to("g4dn.xlarge")))
+            answers.add(
+                "ranking views",
+                f"{case} settled {measure}",
+                lambda r=ranking, m=measure: _tables(r).settled_from(m),
+            )
+        answers.add(
+            "ranking views",
+            f"{case} against",
+            lambda r=ranking: _values(_tables(r).relative_to("g4dn.xlarge")),
+        )
         answers.add("ranking views", f"{case} selection cost", lambda r=ranking: _numbers(r.selection_cost()))
         answers.add(
             "rankings",

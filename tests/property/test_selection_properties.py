@@ -65,7 +65,7 @@ def test_a_size_excluded_by_the_required_metric_never_wins(
         profiles(seconds), epochs=study(counts, values).require(minimum), catalog=PRICES, objective=objective
     )
     allowed = {size for size, value in zip(SIZES, values, strict=True) if value >= minimum}
-    assert set(selection.batch_sizes) == allowed
+    assert {row.batch_size for row in selection} == allowed
     assert len(selection) == len(MACHINES) * len(allowed)
 
 

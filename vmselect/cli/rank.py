@@ -116,7 +116,7 @@ def rank(
     if next_probe:
         _print_next_probe(ranking, format)
         return
-    compared = ranking.relative_to(relative_to) if relative_to and ranking else None
+    compared = ranking.tables.relative_to(relative_to) if relative_to and ranking else None
     accuracy = ranking.against(load_profiles(against)) if against and ranking else None
     print_ranking(ranking, top=top, format=format)
     if ranking and ranking.scaling_verdict:
@@ -188,7 +188,7 @@ def print_ranking(
     names = (ranking.study.monitor,) if ranking.study else ()
 
     def more(row: Row) -> dict[str, Any]:
-        return {name: ranking.metric(row.batch_size) for name in names}
+        return {name: ranking.studied.metric(row.batch_size) for name in names} if ranking.studied else {}
 
     if format is Format.json:
         print_json(ranking_output(ranking))

@@ -185,7 +185,7 @@ def _find_warnings(rows: Sequence[Speedup], times: Mapping[Identity, tuple[Runti
                 "batch-grows",
                 f"{several} with the same batch per worker train with fewer steps and a larger total batch, which may "
                 "need more epochs.",
-                "Use vmselect.select with a convergence study.",
+                "Pass a convergence study as epochs= of vmselect.rank.",
                 severity="info",
             )
     done = {(row.setup, row.nodes) for row in rows}

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from vmselect.ranking.estimates import MachineEstimate as MachineEstimate
     from vmselect.ranking.measures import MEASURES as MEASURES
     from vmselect.ranking.rank_machines import rank as rank
-    from vmselect.ranking.result import Crossover as Crossover
     from vmselect.ranking.result import Ranking as Ranking
     from vmselect.ranking.rows import Excluded as Excluded
     from vmselect.ranking.rows import Row as Row
@@ -22,16 +21,18 @@ if TYPE_CHECKING:
     from vmselect.ranking.selection_cost import SelectionCost as SelectionCost
     from vmselect.ranking.spot import Interruptions as Interruptions
     from vmselect.ranking.transfer_cost import Transfer as Transfer
+    from vmselect.ranking.views import Crossover as Crossover
 
 _HOMES = {
     "vmselect.ranking.estimates": ("MachineEstimate",),
     "vmselect.ranking.measures": ("MEASURES",),
     "vmselect.ranking.rank_machines": ("rank",),
-    "vmselect.ranking.result": ("Crossover", "Ranking",),
+    "vmselect.ranking.result": ("Ranking",),
     "vmselect.ranking.rows": ("Excluded", "Row",),
     "vmselect.prediction.scaling": ("Scale",),
     "vmselect.ranking.selection_cost": ("MethodologyCost", "SelectionCost",),
     "vmselect.ranking.spot": ("Interruptions",),
     "vmselect.ranking.transfer_cost": ("Transfer",),
+    "vmselect.ranking.views": ("Crossover",),
 }  # fmt: skip
 __all__, __getattr__ = load_on_use(__name__, _HOMES)

@@ -140,7 +140,7 @@ def _make_row(
     }
     # The best-ranked offer of the machine states its price; an offer that misses a limit is better than none.
     ranked = [int(candidate) for candidate in ranking.assessment.order[ranking.deciding_column]]
-    others = [int(candidate) for candidate in ranking._in_market if int(candidate) not in set(ranked)]
+    others = [int(candidate) for candidate in ranking.in_market if int(candidate) not in set(ranked)]
     offers = [candidate for candidate in ranked + others if int(candidates.machine_estimate[candidate]) in machines]
     if not offers:
         return Unscored(title, "no_estimate", "the ranking has no candidate with this machine and these factors")

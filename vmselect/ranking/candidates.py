@@ -236,7 +236,7 @@ class _Shelf:
     def rows(self, machine: MachineEstimate | Service) -> Ints:
         """Row numbers of the offers of a machine in all regions."""
         sides = (np.searchsorted(self._names, machine.instance_type, side) for side in ("left", "right"))
-        rows = np.arange(*sides)
+        rows: Ints = np.arange(*sides, dtype=np.intp)
         return rows[self._providers[rows] == machine.provider] if machine.provider else rows
 
     def rented(self, rows: Ints) -> Ints:

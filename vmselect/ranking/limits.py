@@ -1,29 +1,114 @@
-"""Explanations for candidates that exceed, or may exceed, a deadline, a budget or a CO2 limit.
+"""Excluded candidates, and explanations for those that exceed, or may exceed, a deadline, a budget or a CO2 limit.
 
-:func:`find_shortfall` states what is missing if no candidate is feasible, :func:`judge_spot_deadline` with which
-probability a spot machine meets a deadline, and :func:`explain_excess` how to narrow an interval that exceeds a limit.
-``limits.js`` of the report page computes the same.
+:func:`list_excluded` has the reasons of all excluded candidates, :func:`find_shortfall` states what is missing if no
+candidate is feasible, :func:`judge_spot_deadline` with which probability a spot machine meets a deadline, and
+:func:`explain_excess` how to narrow an interval that exceeds a limit. ``limits.js`` of the report page computes the
+same.
 """
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from vmselect.energy.grids import DEFAULT
+from vmselect.energy.power import UnknownPower
 from vmselect.estimation.runtime import half_width
 from vmselect.findings import Finding
 from vmselect.intervals import Interval
-from vmselect.ranking.decision import FEASIBLE, FIRST_LIMIT, assess
+from vmselect.ranking.candidates import exclude_unsold
+from vmselect.ranking.decision import FEASIBLE, FIRST_LIMIT, OTHER_MARKET, UNKNOWN, assess
 from vmselect.ranking.measures import LIMITED, Measure, score
+from vmselect.ranking.rows import Excluded, Lazy
 from vmselect.units import count_epochs, format_chance, format_seconds, format_usd, printable
 
 if TYPE_CHECKING:
+    from vmselect.ranking.candidates import Candidates
+    from vmselect.ranking.options import Settings
     from vmselect.ranking.result import Ranking
 
 ENOUGH_REPETITIONS = 3
 """Number of repetitions above which further repetitions narrow an interval only a little."""
+
+
+def list_excluded(ranking: Ranking, columns: Sequence[int]) -> Sequence[Excluded]:
+    """Excluded candidates with reasons at the epoch counts ``columns``; those out at every epoch count come first."""
+    codes = ranking.assessment.limits[:, columns]
+    position, which = np.nonzero(((codes != FEASIBLE) & (codes != OTHER_MARKET)).T)
+    always = excluded_always(ranking)
+
+    def make(number: int) -> Excluded:
+        if number < len(always):
+            return always[number]
+        number -= len(always)
+        return _explain_exclusion(ranking, int(which[number]), columns[int(position[number])])
+
+    return Lazy(len(always) + len(which), make)
+
+
+def excluded_always(ranking: Ranking) -> tuple[Excluded, ...]:
+    """Candidates excluded at every epoch count: under any settings, or without an offer in the chosen markets."""
+    candidates = ranking.candidates
+    machines, sold_in = candidates.machine_estimate, candidates.column("market")
+    unsold = (
+        exclude_unsold(candidates.machine_estimates[number], ranking.settings.market, sold_in[machines == number])
+        for number in np.setdiff1d(machines, machines[ranking.in_market])
+    )
+    return (*ranking.always_excluded, *unsold)
+
+
+def _explain_exclusion(ranking: Ranking, candidate: int, column: int) -> Excluded:
+    """Why a candidate is excluded at an epoch count: an unknown measure, or the first limit that it exceeds."""
+    assessment, epochs, title = ranking.assessment, ranking.epochs_of(candidate, column), ranking.candidates.title
+    code = int(assessment.limits[candidate, column])
+    if code == UNKNOWN:
+        reason = explain_unknown(ranking.candidates, ranking.settings, candidate)
+        return Excluded(title(candidate), _unknown_code(ranking, candidate), reason, epochs)
+    broken = LIMITED[code - FIRST_LIMIT]
+    assert broken.limit is not None
+    value = float(assessment.measures[broken.name].value[candidate, column])
+    chance = float(assessment.limit_chances[broken.name][candidate, column])
+    reason = broken.explain_excess(ranking.settings, value, chance, epochs)
+    return Excluded(title(candidate), broken.limit.reason_code, reason, epochs)
+
+
+def explain_unknown(candidates: Candidates, settings: Settings, candidate: int) -> str:
+    """Why energy or CO2 of a candidate is unknown; ``model.js`` of the page writes the same text."""
+    power = candidates.power.powers[int(candidates.machine_estimate[candidate])]
+    if isinstance(power, UnknownPower):
+        return f"its energy is unknown: {power.reason}"
+    return "; ".join(unknown_co2(settings, candidates.identity(candidate)))
+
+
+def unknown_co2(settings: Settings, offer: Mapping[str, Any]) -> tuple[str, str]:
+    """Problem and remedy of an offer in a place without an emission factor."""
+    market = (settings.emissions or DEFAULT).basis == "market"
+    quantity = "share of carbon-free energy" if market else "grid intensity"
+    remedy = "pass emissions= with grid_g_per_kwh or country (--grid-g-per-kwh, --country)"
+    return f"its CO2 is unknown: no {quantity} of {offer['provider']} {offer['region']} is known", remedy
+
+
+def _unknown_code(ranking: Ranking, candidate: int) -> str:
+    """Reason code of a candidate without a needed measure: with known power, only the place of the machine lacks."""
+    watts = ranking.candidates.power.watts[ranking.candidates.machine_estimate[candidate]]
+    return "energy_unknown" if np.isnan(watts) else "co2_unknown"
+
+
+def count_reasons(ranking: Ranking) -> Counter[str]:
+    """Number of candidates excluded at the epoch count that decides the ranking, by reason code."""
+    codes = ranking.assessment.limits[:, ranking.deciding_column]
+    broken = {
+        limited.limit.reason_code: int((codes == FIRST_LIMIT + number).sum())
+        for number, limited in enumerate(LIMITED)
+        if limited.limit
+    }
+    unknown = Counter(_unknown_code(ranking, int(candidate)) for candidate in np.flatnonzero(codes == UNKNOWN))
+    always = Counter(excluded.reason_code for excluded in excluded_always(ranking))
+    return always + unknown + Counter(broken)
 
 
 @dataclass(frozen=True, kw_only=True)

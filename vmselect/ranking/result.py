@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import replace
 from functools import cached_property
-from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,22 +13,22 @@ import numpy as np
 import pandas as pd
 
 from vmselect import _defaults
-from vmselect._checks import check_choice, check_count, check_flag, check_name, check_number, maybe
+from vmselect._checks import check_count, check_flag, check_number, maybe
 from vmselect._hooks import hook
 from vmselect._io import Place
 from vmselect.catalog import describe_age
 from vmselect.errors import RankingError
 from vmselect.findings import Finding
 from vmselect.intervals import Interval
-from vmselect.ranking import limits, selection_cost, text
+from vmselect.ranking import limits, selection_cost, text, views
 from vmselect.ranking.accuracy import Inputs, compare_with_real, make_forecasts
-from vmselect.ranking.candidates import OFFER_FIELDS, Candidates, candidate_findings, exclude_unsold
-from vmselect.ranking.decision import FEASIBLE, FIRST_LIMIT, OTHER_MARKET, UNKNOWN, Assessment, assess, measure
+from vmselect.ranking.candidates import OFFER_FIELDS, Candidates, candidate_findings
+from vmselect.ranking.decision import OTHER_MARKET, Assessment, assess
 from vmselect.ranking.estimates import Studied, recalibrate
-from vmselect.ranking.measures import LIMITED, MEASURES, read_measure
+from vmselect.ranking.measures import LIMITED, MEASURES
 from vmselect.ranking.next_probe import NextProbe, find_next_probe
 from vmselect.ranking.options import Settings
-from vmselect.ranking.rows import Excluded, Floats, Ints, Lazy, Row
+from vmselect.ranking.rows import Excluded, Ints, Lazy, Row
 from vmselect.records import Profile, Record
 from vmselect.records.forecast import save_forecasts
 from vmselect.scoring.recalibration import Recalibration
@@ -40,24 +38,7 @@ from vmselect.units import count_of, printable, printable_lines
 if TYPE_CHECKING:
     from vmselect.convergence import ConvergenceStudy
 
-HORIZON = 1_000_000
-"""Number of epochs up to which crossovers are searched, more than any training takes."""
-MAX_COMPUTED = 200_000
-"""Maximum number of candidates times epoch counts to compute if runtimes are not linear in the number of epochs."""
 NO_INPUTS = Inputs()
-INADEQUATE = ("first_iteration", "second_iteration", "mean_2_10")
-
-
-@dataclass(frozen=True)
-class Crossover:
-    """A change of the best candidate: ``winner`` from ``epochs`` on, ``previous`` at fewer epochs."""
-
-    epochs: int
-    previous: str
-    winner: str
-
-    def __str__(self) -> str:
-        return printable(f"from {self.epochs:,} epochs on {self.winner}, before that {self.previous}")
 
 
 class Ranking:
@@ -188,12 +169,12 @@ class Ranking:
 
         ``speed_up`` and ``efficiency`` are relative to the fastest row with one GPU of that model.
         """
-        return text.scaling_table(self)
+        return views.scaling_table(self)
 
     @property
     def scaling_verdict(self) -> str:
         """Text with the fastest and the cheapest number of GPUs of each GPU model; empty if there is no choice."""
-        return printable(text.describe_scaling(self.scaling))
+        return printable(views.describe_scaling(self.scaling))
 
     @property
     def pareto(self) -> tuple[Row, ...]:
@@ -255,63 +236,17 @@ class Ranking:
     @cached_property
     def excluded(self) -> Sequence[Excluded]:
         """All excluded candidates with reasons, starting with those at the epoch count that decides the ranking."""
-        return self._excluded(self._columns)
+        return limits.list_excluded(self, self._columns)
 
     @cached_property
     def deciding_excluded(self) -> Sequence[Excluded]:
         """Candidates excluded at the epoch count that decides the ranking, with reasons."""
-        return self._excluded([self.deciding_column])
-
-    def _excluded(self, columns: Sequence[int]) -> Sequence[Excluded]:
-        limits = self.assessment.limits[:, columns]
-        position, which = np.nonzero(((limits != FEASIBLE) & (limits != OTHER_MARKET)).T)
-        known = len(self._out_at_all_epochs)
-
-        def make(i: int) -> Excluded:
-            if i < known:
-                return self._out_at_all_epochs[i]
-            at = int(which[i - known]), columns[int(position[i - known])]
-            epochs = self.epochs_of(*at)
-            if self.assessment.limits[at] == UNKNOWN:
-                code, reason = self._unknown_of(at[0])
-                return Excluded(self.candidates.title(at[0]), code, reason, epochs)
-            broken = LIMITED[int(self.assessment.limits[at]) - FIRST_LIMIT]
-            value = float(self.assessment.measures[broken.name].value[at])
-            assert broken.limit is not None
-            chance = float(self.assessment.limit_chances[broken.name][at])
-            reason = broken.explain_excess(self.settings, value, chance, epochs)
-            return Excluded(self.candidates.title(at[0]), broken.limit.reason_code, reason, epochs)
-
-        return Lazy(known + len(which), make)
-
-    def _unknown_of(self, candidate: int) -> tuple[str, str]:
-        """Reason code and reason why a candidate without a needed measure is excluded."""
-        known = not np.isnan(self.candidates.power.watts[self.candidates.machine_estimate[candidate]])
-        return (
-            "co2_unknown" if known else "energy_unknown",
-            text.explain_unknown(self.candidates, self.settings, candidate),
-        )
+        return limits.list_excluded(self, [self.deciding_column])
 
     @cached_property
-    def _out_at_all_epochs(self) -> tuple[Excluded, ...]:
-        which, sold_in = self.candidates.machine_estimate, self.candidates.column("market")
-        unsold = (
-            exclude_unsold(self.candidates.machine_estimates[one], self.settings.market, sold_in[which == one])
-            for one in np.setdiff1d(which, which[self._in_market])
-        )
-        return (*self.always_excluded, *unsold)
-
-    @property
-    def _in_market(self) -> Ints:
+    def in_market(self) -> Ints:
         """Indices of the candidates in the chosen markets, including those that exceed a limit."""
         return np.flatnonzero(self.assessment.limits[:, 0] != OTHER_MARKET)
-
-    def count_reasons(self) -> Counter[str]:
-        """Number of candidates excluded at the epoch count that decides the ranking, by reason code."""
-        codes = self.assessment.limits[:, self.deciding_column]
-        broken = {m.limit.reason_code: int((codes == FIRST_LIMIT + i).sum()) for i, m in enumerate(LIMITED) if m.limit}
-        unknown = Counter(self._unknown_of(int(i))[0] for i in np.flatnonzero(codes == UNKNOWN))
-        return Counter(excluded.reason_code for excluded in self._out_at_all_epochs) + unknown + Counter(broken)
 
     def findings_of(self, candidate: int, column: int | None = None) -> tuple[Finding, ...]:
         """Findings about a candidate; with ``column`` (index of an epoch count), also about limits it may exceed."""
@@ -337,14 +272,14 @@ class Ranking:
         """Parts of the time of a candidate at an epoch count: seconds by name."""
         position = self.candidates.machine_estimate[candidate]
         terms = self.candidates.of(candidate).runtime.terms_at(float(self.epochs_of(candidate, column)))
-        lost = self._values("time")[candidate, column] - self.assessment.work.value[position, column]
+        lost = self.assessment.measures["time"].value[candidate, column] - self.assessment.work.value[position, column]
         return {**terms, "interruptions": float(lost)} if lost else terms
 
     @cached_property
     def findings(self) -> tuple[Finding, ...]:
         """Findings about the ranking as a whole, the age of its prices, and its best candidate."""
         dates = self.candidates.offers["date"].astype(str).to_numpy()
-        age = None if self.inputs.example else describe_age(set(dates[self.candidates.offer[self._in_market]]))
+        age = None if self.inputs.example else describe_age(set(dates[self.candidates.offer[self.in_market]]))
         winner = self.best.findings if self else ()
         energy = text.energy_findings(self) if self and self.settings.asks_for("co2") else ()
         return tuple(dict.fromkeys([*self._findings, *([age] if age else []), *winner, *energy]))
@@ -370,48 +305,9 @@ class Ranking:
         """The convergence study from which the numbers of epochs come; None if there is none."""
         return self.studied.study if self.studied else None
 
-    @property
-    def batch_sizes(self) -> tuple[int, ...]:
-        """Batch sizes of the feasible candidates, in ascending order."""
-        sizes = {self.candidates.of(int(i)).batch_size for i in np.unique(self.positions[0])}
-        return tuple(sorted(size for size in sizes if size is not None))
-
-    def metric(self, batch_size: int | None) -> float | None:
-        """Final value of the monitored metric at ``batch_size`` in the study; None if it is not known."""
-        return self.studied.metric(batch_size) if self.studied else None
-
     def to_frame(self) -> pd.DataFrame:
         """The rows as a DataFrame, with the fields of :class:`Row` and of the measures asked for as columns."""
-        which, column = self.positions
-        result, candidates = self.assessment, self.candidates
-        at = which, column
-        columns: dict[str, Any] = {
-            "rank": result.rank[at], "score": result.score[at], "chance": result.chance[at],
-            "tied_with_best": result.tied[at], "pareto": result.pareto[at],
-            "epochs": result.epochs[candidates.machine_estimate[which], column],
-            "price_date": candidates.column("date")[which], "usd_per_hour": candidates.usd_per_hour[which],
-        }  # fmt: skip
-        for name, spread in result.measures.items():
-            columns |= zip(MEASURES[name].fields, (part[at] for part in spread), strict=True)
-        columns |= {name: candidates.column(name)[which] for name in OFFER_FIELDS}
-        for name in ("instance_type", "batch_size", "factors", "basis"):
-            columns[name] = candidates.per_machine_estimate(attrgetter(name))[which]
-        columns["method"] = candidates.per_machine_estimate(lambda one: one.runtime.method)[which]
-        places = list(zip(which.tolist(), column.tolist(), strict=True))
-        columns["terms"] = [self.terms_of(*place) for place in places]
-        columns["findings"] = [self.findings_of(*place) for place in places]
-        columns["title"] = [candidates.title(candidate) for candidate, _ in places]
-        columns["measures"] = [self.measures_of(*place) for place in places]
-        chances = {name: chance[at] for name, chance in result.limit_chances.items()}
-        columns["limit_chances"] = [{name: float(chances[name][i]) for name in chances} for i in range(len(which))]
-        columns |= {MEASURES[name].limit.chance_column: chance for name, chance in chances.items()}  # type: ignore[union-attr]
-        names = dict.fromkeys([*(field.name for field in fields(Row)), *columns])
-        frame = pd.DataFrame({name: columns[name] for name in names})
-        if self.studied:
-            metrics = [self.metric(size) for size in frame["batch_size"]]
-            frame.insert(list(frame.columns).index("batch_size") + 1, "metric", metrics)
-        whole = (frame["epochs"] % 1 == 0).all()
-        return frame.astype({"epochs": int}) if whole else frame
+        return views.make_frame(self)
 
     def to_json(self, *, rows: bool = True, top: int | None = None, indent: int | None = None) -> str:
         """The ranking as JSON text, with all data to rank again; see docs/reference/ranking.md.
@@ -478,82 +374,19 @@ class Ranking:
 
     def relative(self, objective: str = "cost") -> pd.DataFrame:
         """Time or cost of each candidate (row) at each epoch count (column), divided by the minimum of the column."""
-        values = np.where(self.assessment.limits == FEASIBLE, self._values(objective), np.nan)
-        order = np.lexsort((np.arange(len(values)), values[:, self.deciding_column]))
-        shown = order[np.isfinite(values[order]).any(axis=1)]
-        labels: list[Any] = list(self.settings.epochs) or ["study"]
-        table = pd.DataFrame(values[shown], index=self._index(shown), columns=pd.Index(labels, name="epochs"))
-        return table / table.min()
+        return views.relative_values(self, objective)
 
-    def strategies(self, objective: str = "time") -> pd.DataFrame:
-        """Time or cost of each candidate relative to the best one, by the estimate and by single steps.
-
-        The columns of single steps (first step, second step, mean of steps 2 to 10) show how far such shortcuts are
-        from the estimate of the whole training.
-        """
-        check_choice("objective", objective, ("cost", "time"))
-        wanted = np.flatnonzero(self.assessment.limits[:, self.deciding_column] == FEASIBLE)
-        prices = self.candidates.usd_per_hour[wanted] if objective == "cost" else np.ones(len(wanted))
-        columns: dict[str, Any] = {}
-        for name in INADEQUATE:
-            seconds = [one.iterations.get(name, np.nan) for one in self.candidates.machine_estimates]
-            columns[name] = np.array(seconds, dtype=float)[self.candidates.machine_estimate[wanted]] * prices
-        columns["estimate"] = self._values(objective)[wanted, self.deciding_column]
-        table = pd.DataFrame(columns, index=self._index(wanted)).sort_values("estimate", kind="stable")
-        return table / table.min()
-
-    def crossovers(self, objective: str = "cost", *, up_to: int = HORIZON) -> tuple[Crossover, ...]:
+    def crossovers(self, objective: str = "cost", *, up_to: int = views.HORIZON) -> tuple[views.Crossover, ...]:
         """Epoch counts from 1 to ``up_to`` at which the best candidate changes.
 
         Only candidates that are feasible at the epoch count that decides the ranking are compared.
         """
-        # If runtimes are linear in the number of epochs, the best value is a concave envelope: a candidate that is best
-        # at two epoch counts is best between them. So bisecting intervals with different ends finds all changes.
-        wanted, early = self._search_range(up_to)
-        if not len(wanted):
-            return ()
+        return views.find_crossovers(self, objective, up_to)
 
-        def winners(counts: Ints) -> Ints:
-            best: Ints = np.argmin(self._values_at(objective, counts)[wanted], axis=0)
-            return wanted[best]
-
-        title = self.candidates.title
-        leaders = winners(early)
-        changes = [
-            Crossover(int(early[i]), title(leaders[i - 1]), title(leaders[i]))
-            for i in np.flatnonzero(np.diff(leaders)) + 1
-        ]
-        pending = [(int(early[-1]), int(leaders[-1]), up_to, int(winners(np.array([up_to]))[0]))]
-        while pending:
-            low, first, high, last = pending.pop()
-            if first == last:
-                continue
-            if high - low == 1:
-                changes.append(Crossover(high, title(first), title(last)))
-                continue
-            middle = (low + high) // 2
-            between = int(winners(np.array([middle]))[0])
-            pending += [(middle, between, high, last), (low, first, middle, between)]
-        return tuple(changes)
-
-    def settled_from(self, objective: str = "cost", *, up_to: int = HORIZON) -> int:
-        """Number of epochs from which the order of all candidates no longer changes, up to ``up_to`` epochs."""
-        # Two lines cross at most once, so once the final order is reached it stays: bisection finds that point.
-        wanted, early = self._search_range(up_to)
-
-        def unlike_final(counts: Ints) -> Ints:
-            values = self._values_at(objective, np.append(counts, up_to))[wanted]
-            orders = np.argsort(values, axis=0, kind="stable")
-            found: Ints = counts[(orders[:, :-1] != orders[:, -1:]).any(axis=0)]
-            return found
-
-        low, high = int(early[-1]), up_to
-        if not len(unlike_final(early[-1:])):
-            return int(unlike_final(early).max(initial=0)) + 1
-        while high - low > 1:
-            middle = (low + high) // 2
-            low, high = (middle, high) if len(unlike_final(np.array([middle]))) else (low, middle)
-        return high
+    @property
+    def tables(self) -> views.Tables:
+        """Further tables: ``strategies``, ``settled_from`` and ``relative_to`` an instance type."""
+        return views.Tables(self)
 
     def against(self, watched: Profile | Iterable[Profile]) -> Accuracy:
         """Compare the estimates with the real times of complete trainings of the same machines and batch sizes.
@@ -571,76 +404,6 @@ class Ranking:
         mean error 1.04 % of the real time; 2 of 2 inside the 90% interval; by time: Kendall's tau 1.00, ...
         """
         return compare_with_real(self, watched)
-
-    def relative_to(self, instance_type: str) -> pd.DataFrame:
-        """Price ratio, speed-up and cost ratio of each candidate to the cheapest offer of ``instance_type``."""
-        instance_type = check_name("instance_type", instance_type)
-        sold, column, result = self._in_market, self.deciding_column, self.assessment
-        names = self.candidates.per_machine_estimate(attrgetter("instance_type"))[sold]
-        same = sold[names == instance_type]
-        if not len(same):
-            known = ", ".join(sorted(set(names)))
-            raise RankingError(f"{instance_type} is not among the candidates. Choose one of: {known}.")
-        seconds, cost = self._values("time")[:, column], self._values("cost")[:, column]
-        price = self.candidates.usd_per_hour
-        base = same[np.argmin(cost[same])]
-        # The baseline may exceed the limits: other candidates are compared with it, but it is not rented.
-        order = result.order[column]
-        order = order if base in order else np.append(order, base)
-        ratios = {
-            "price_ratio": price[order] / price[base],
-            "speed_up": seconds[base] / seconds[order],
-            "cost_ratio": cost[order] / cost[base],
-        }
-        return pd.DataFrame(ratios, index=self._index(order))
-
-    def _values(self, objective: str) -> Floats:
-        one, known = read_measure(objective), self.assessment.measures
-        return (
-            known[one.name].value if one.name in known else one.of(self.candidates, self.settings, known["time"]).value
-        )
-
-    def _values_at(self, objective: str, counts: Ints) -> Floats:
-        """Values of ``objective``, with a row per candidate and a column per epoch count."""
-        name, epochs = read_measure(objective).name, counts[None, :].astype(float)
-        work = self.candidates.work(Interval.exact(epochs))
-        values = measure(self.candidates, self.settings, work, [name])[name].value
-        return np.where(np.isnan(values), np.inf, values)
-
-    def _search_range(self, up_to: int) -> tuple[Ints, Ints]:
-        """Indices of the feasible candidates, and the epoch counts to compute one by one.
-
-        Changes of the order after the last of these epoch counts are found by bisection. If all times and costs are
-        linear in the number of epochs, bisection finds all changes, and the only epoch count returned is 1. Validation
-        every few epochs and rounded bills make times and costs jump, so that the best candidate may change several
-        times.
-        """
-        if not self.settings.epochs:
-            raise RankingError(
-                "The epochs of this ranking come from a convergence study. Call vmselect.rank with numbers of epochs."
-            )
-        check_count("up_to", up_to)
-        wanted = np.flatnonzero(self.assessment.limits[:, self.deciding_column] == FEASIBLE)
-        form, which = self.candidates.form, self.candidates.machine_estimate[wanted]
-        schedule = (form.validation_freq, form.validation_from, form.validation_until)
-        every, first, last = (np.asarray(column)[which] for column in schedule)
-        always = (every == 1) & (first == 1) & np.isinf(last)
-        if self.settings.billing == "exact" and always.all():
-            return wanted, np.array([1])
-        return wanted, np.arange(1, min(up_to, max(1, MAX_COMPUTED // max(1, len(wanted)))) + 1)
-
-    def _index(self, which: Ints) -> pd.Index:
-        """Row index of a table of the candidates ``which``: instance types and, if not unique, other columns."""
-        levels: dict[str, Any] = {
-            name: self.candidates.per_machine_estimate(attrgetter(name))[which]
-            for name in ("instance_type", "batch_size")
-        }
-        levels |= {name: self.candidates.column(name)[which] for name in ("provider", "service", "region", "market")}
-        kept = {name: values for name, values in levels.items() if name == "instance_type" or len(set(values)) > 1}
-        instance_types: pd.Index = pd.Index(kept["instance_type"], name="instance_type")
-        if instance_types.is_unique or len(kept) == 1:
-            return instance_types
-        return pd.MultiIndex.from_arrays(list(kept.values()), names=list(kept))
 
     def selection_cost(self) -> selection_cost.SelectionCost:
         """Cost of the probes (and of the study) compared with the cost of training all candidates completely.

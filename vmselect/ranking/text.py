@@ -1,4 +1,4 @@
-"""Verdict and table of a ranking as text, its table of numbers of GPUs, and findings about energy and CO2.
+"""Verdict and table of a ranking as text, and findings about energy and CO2.
 
 ``verdict_text.js`` of the report page writes the same verdict (tested).
 """
@@ -9,27 +9,19 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-import pandas as pd
-
 from vmselect.energy.grids import DEFAULT, regions
 from vmselect.energy.power import UnknownPower
 from vmselect.findings import Finding, group_by_code, warnings_first
+from vmselect.ranking.limits import count_reasons, unknown_co2
 from vmselect.ranking.measures import MEASURES, describe_objective
 from vmselect.units import count_of, format_chance, format_kg, format_seconds, format_usd
 
 if TYPE_CHECKING:
-    from vmselect.ranking.candidates import Candidates
-    from vmselect.ranking.options import Settings
     from vmselect.ranking.result import Ranking
     from vmselect.ranking.rows import Row
 
 SHOWN = 3
-"""Maximum number of rivals, or of GPU models, that a text describes."""
-SCALING_COLUMNS = (
-    "rank", "gpu_model", "gpus", "nodes", "instance_type", "provider", "region", "market", "batch_size", "basis",
-    "seconds", "seconds_low", "seconds_high", "cost_usd", "cost_low", "cost_high", "speed_up", "efficiency",
-)  # fmt: skip
+"""Maximum number of rivals that a text describes."""
 REASONS = {
     "below_required_metric": "misses the required metric",
     "co2_unknown": "emits an unknown amount of CO2",
@@ -212,7 +204,7 @@ def nothing_feasible(ranking: Ranking) -> str:
     The nearest candidate is the one that exceeds its limits least; the text states by how much. If no candidate was
     excluded because of a limit, the text has an excluded candidate with the most frequent reason instead.
     """
-    reasons = ranking.count_reasons()
+    reasons = count_reasons(ranking)
     if not reasons:
         return "Nothing is feasible: there are no candidates."
     if short := ranking.shortfall:
@@ -224,7 +216,7 @@ def nothing_feasible(ranking: Ranking) -> str:
 
 def _describe_reasons(ranking: Ranking) -> str:
     """Text with the number of excluded candidates for each reason."""
-    return ", ".join(describe_reason(code, count) for code, count in ranking.count_reasons().most_common())
+    return ", ".join(describe_reason(code, count) for code, count in count_reasons(ranking).most_common())
 
 
 def describe_reason(code: str, count: int) -> str:
@@ -235,22 +227,6 @@ def describe_reason(code: str, count: int) -> str:
     """
     verb, _, rest = REASONS.get(code, f"is excluded ({code.replace('_', ' ')})").partition(" ")
     return f"{count_of(count, 'candidate')} {verb if count == 1 else PLURALS.get(verb, verb)} {rest}"
-
-
-def explain_unknown(candidates: Candidates, settings: Settings, candidate: int) -> str:
-    """Why energy or CO2 of a candidate is unknown; ``model.js`` of the page writes the same text."""
-    power = candidates.power.powers[int(candidates.machine_estimate[candidate])]
-    if isinstance(power, UnknownPower):
-        return f"its energy is unknown: {power.reason}"
-    return "; ".join(_unknown_co2(settings, candidates.identity(candidate)))
-
-
-def _unknown_co2(settings: Settings, offer: Mapping[str, Any]) -> tuple[str, str]:
-    """Problem and remedy of an offer in a place without an emission factor."""
-    market = (settings.emissions or DEFAULT).basis == "market"
-    quantity = "share of carbon-free energy" if market else "grid intensity"
-    remedy = "pass emissions= with grid_g_per_kwh or country (--grid-g-per-kwh, --country)"
-    return f"its CO2 is unknown: no {quantity} of {offer['provider']} {offer['region']} is known", remedy
 
 
 def energy_findings(ranking: Ranking) -> list[Finding]:
@@ -269,7 +245,7 @@ def energy_findings(ranking: Ranking) -> list[Finding]:
     offer, emissions = candidates.identity(best), settings.emissions or DEFAULT
     factor = emissions.factor(offer["provider"], offer["region"])
     if factor is None:
-        problem, remedy = _unknown_co2(settings, offer)
+        problem, remedy = unknown_co2(settings, offer)
         return [*findings, Finding("co2-unknown", _sentence(problem), _sentence(remedy), "info")]
     basis = "market-based" if emissions.basis == "market" else "location-based"
     message = (
@@ -322,66 +298,3 @@ def _cleaner_region(ranking: Ranking, best: int, offer: Mapping[str, Any], now: 
         remedy = f"Run `vmselect prices refresh --source skypilot --region {cleanest}`, then rank in {cleanest}."
     message = f"{offer['instance_type']} in {cleanest} would cause {there}, {cost}."
     return Finding("cleaner-region", message, remedy, "info")
-
-
-def scaling_table(ranking: Ranking) -> pd.DataFrame:
-    """The cheapest and the fastest row of each GPU model and total number of GPUs, at the ranking's deciding epochs.
-
-    ``speed_up`` and ``efficiency`` are relative to the fastest row with one GPU of the same model.
-    """
-    column, candidates = ranking.deciding_column, ranking.candidates
-    order = ranking.assessment.order[column]
-    order = order[candidates.gpus[order] > 0]
-    models = candidates.offers["gpu_model"].astype("category").cat
-    model, gpus = models.codes.to_numpy()[candidates.offer[order]].astype(np.int64), candidates.gpus[order]
-    group = model * (int(gpus.max(initial=0)) + 1) + gpus
-    chosen: set[int] = set()
-    for name in ("cost", "time"):  # the cheapest and the fastest of each group
-        value = ranking.assessment.measures[name].value[order, column]
-        sorted_by = np.lexsort((np.arange(len(order)), value, group))  # equal values: the better rank first
-        chosen.update(order[sorted_by[np.unique(group[sorted_by], return_index=True)[1]]].tolist())
-    rows = [(ranking.row(which, column), candidates.of(which), int(candidates.gpus[which])) for which in chosen]
-    alone: dict[str | None, float] = {}
-    for row, _, total in rows:
-        if total == 1:
-            alone[row.gpu_model] = min(row.seconds, alone.get(row.gpu_model, math.inf))
-    table = []
-    for row, estimate, total in sorted(rows, key=lambda entry: (str(entry[0].gpu_model), entry[2], entry[0].rank)):
-        speed_up = alone.get(row.gpu_model, math.nan) / row.seconds
-        own = {"gpus": total, "nodes": estimate.nodes, "speed_up": speed_up, "efficiency": speed_up / total}
-        table.append({name: own[name] if name in own else getattr(row, name) for name in SCALING_COLUMNS})
-    return pd.DataFrame(table, columns=list(SCALING_COLUMNS))
-
-
-def describe_scaling(table: pd.DataFrame) -> str:
-    """Text with the fastest and the cheapest number of GPUs of each GPU model.
-
-    Of more than :data:`SHOWN` models, those with the best rank are described. ``scaling.js`` of the report page writes
-    the same text.
-    """
-    by_gpu: dict[str, list[dict[Any, Any]]] = {}
-    for row in table.sort_values("rank", kind="stable").to_dict("records"):
-        by_gpu.setdefault(row["gpu_model"], []).append(row)
-    compared = {gpu: rows for gpu, rows in by_gpu.items() if len({row["gpus"] for row in rows}) > 1}
-    texts = [_describe_gpu(gpu, rows) for gpu, rows in list(compared.items())[:SHOWN]]
-    if more := len(compared) - len(texts):
-        texts.append(f"{more} more GPU model{'s were' if more > 1 else ' was'} ranked with several numbers of GPUs.")
-    return " ".join(texts)
-
-
-def _describe_gpu(gpu: str, rows: Sequence[Mapping[Any, Any]]) -> str:
-    fastest, cheapest = (min(rows, key=lambda row: (row[name], row["gpus"])) for name in ("seconds", "cost_usd"))
-    same = fastest["gpus"] == cheapest["gpus"]
-    speed = ""
-    if fastest["gpus"] > 1 and not math.isnan(fastest["speed_up"]):
-        efficiency = format_chance(min(1.0, fastest["efficiency"]))
-        speed = f" ({fastest['speed_up']:.2g} times as fast as on 1 GPU, efficiency {efficiency})"
-    most = max(row["gpus"] for row in rows)
-    limit = ", the largest number ranked" if fastest["gpus"] == most else "; more GPUs make it slower"
-    least = "" if same else f" It costs least on {_count_gpus(cheapest['gpus'])}."
-    both = " and costs least" if same else ""
-    return f"{gpu}: the training is fastest{both} on {_count_gpus(fastest['gpus'])}{speed}{limit}.{least}"
-
-
-def _count_gpus(gpus: int) -> str:
-    return f"{gpus} GPU" if gpus == 1 else f"{gpus} GPUs"

@@ -343,11 +343,11 @@ def batch_points(ranking: Ranking, *, most: int = MAX_BATCH_LINES) -> pd.DataFra
 
 def metric_points(ranking: Ranking) -> pd.DataFrame:
     """Return a row per batch size, with the metric that its trainings reach, such as the accuracy."""
-    if ranking.study is None:
-        raise RankingError("This ranking has no convergence study. Rank with vmselect.select and a study.")
+    if ranking.studied is None:
+        raise RankingError("This ranking has no convergence study. Pass one as epochs= of vmselect.rank.")
     measured = {estimate.batch_size for estimate in ranking.candidates.machine_estimates if estimate.batch_size}
-    sizes = sorted(measured.union(ranking.study.batch_sizes))
-    rows = [(size, metric) for size in sizes if (metric := ranking.metric(size)) is not None]
+    sizes = sorted(measured.union(ranking.studied.study.batch_sizes))
+    rows = [(size, metric) for size in sizes if (metric := ranking.studied.metric(size)) is not None]
     return pd.DataFrame(rows, columns=["batch_size", "metric"])
 
 

@@ -33,7 +33,8 @@ from vmselect.ranking.estimates import MachineEstimate
 from vmselect.ranking.next_probe import PossibleProbe, default_regret, rank_probes, relative_regret
 from vmselect.ranking.options import ALL, Settings
 from vmselect.ranking.predicted import predict_estimates
-from vmselect.ranking.result import HORIZON, Ranking
+from vmselect.ranking.result import Ranking
+from vmselect.ranking.views import HORIZON
 from vmselect.records import Profile, load_records
 from vmselect.sweeps.plan import Level, Trial
 from vmselect.units import format_chance, format_seconds, format_usd

@@ -16,7 +16,7 @@ def test_one_candidate_is_the_best_one() -> None:
     ranking = rank(probe())
     assert (ranking.best.score, ranking.best.pareto, ranking.best.tied_with_best, len(ranking)) == (1.0, True, True, 1)
     assert ranking.crossovers("cost") == ()
-    assert ranking.settled_from("cost") == 1
+    assert ranking.tables.settled_from("cost") == 1
 
 
 def test_identical_candidates_are_tied_and_both_on_the_front() -> None:

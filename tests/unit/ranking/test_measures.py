@@ -18,6 +18,7 @@ from tests.support.rankings import BOTH, LAB, probe, rank, rank_epochs
 from vmselect.cli import app
 from vmselect.errors import ArgumentError
 from vmselect.intervals import Interval
+from vmselect.ranking.limits import count_reasons
 from vmselect.ranking.measures import MEASURES, Measure, billed_seconds, describe_objective, read_objective, score
 
 HOUR = [make_epoch_profile("a", 360.0)]  # ten epochs are an hour
@@ -114,7 +115,7 @@ def test_the_reason_names_the_limit_and_of_two_the_deadline() -> None:
     (excluded,) = both.excluded
     assert (excluded.reason_code, excluded.epochs) == ("over_deadline", 10)
     assert all(part in excluded.reason for part in ("10 epochs", "1 h", "30 min"))
-    assert both.count_reasons() == {"over_deadline": 1}
+    assert count_reasons(both) == {"over_deadline": 1}
     one = rank_epochs([make_epoch_profile("a", 3600.0)], TWO_DOLLARS, epochs=1, budget_usd=0.5)
     assert all(part in one.excluded[0].reason for part in ("1 epoch ", "$2.00", "$0.50"))
 

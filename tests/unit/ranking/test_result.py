@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from itertools import pairwise
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -146,9 +147,9 @@ def test_crossovers_are_where_the_lines_meet() -> None:
 
 
 def test_the_order_is_settled_after_the_last_crossing() -> None:
-    assert rank_lines(LINES, EQUAL).settled_from("time") == 36
+    assert rank_lines(LINES, EQUAL).tables.settled_from("time") == 36
     # The crossing that is not about the winner counts too.
-    assert rank_lines([*LINES[:2], line("c", 1000, 9.9)], EQUAL).settled_from("time") == 10_001
+    assert rank_lines([*LINES[:2], line("c", 1000, 9.9)], EQUAL).tables.settled_from("time") == 10_001
 
 
 def stepped(name: str, random: np.random.Generator, validation_freq: int) -> vs.Profile:
@@ -174,21 +175,21 @@ def test_crossovers_match_counting_epoch_by_epoch(validation_freq: int, billing:
         assert [(c.epochs, c.winner.split()[0]) for c in ranking.crossovers("cost", up_to=200)] == expected
         orders = [list(column.argsort()) for _, column in table.items()]
         settled = 200 - next((n for n, order in enumerate(reversed(orders)) if order != orders[-1]), 200) + 1
-        assert ranking.settled_from("cost", up_to=200) == settled
+        assert ranking.tables.settled_from("cost", up_to=200) == settled
         returned += len(expected) > len({winner for _, winner in expected} | {winners[0]}) - 1
     assert (returned > 0) is (validation_freq > 1 or billing == "provider")  # lines cross once, steps again and again
 
 
 def test_against_a_baseline_compares_price_and_speed() -> None:
     pair, catalog = [line("a", 0, 38), line("b", 0, 10)], prices(("a", 1), ("b", 13.6))
-    table = rank_epochs(pair, catalog).relative_to("a")
+    table = rank_epochs(pair, catalog).tables.relative_to("a")
     assert table.loc["b"].to_dict() == pytest.approx({"price_ratio": 13.6, "speed_up": 3.8, "cost_ratio": 13.6 / 3.8})
     assert table.loc["a"].tolist() == [1.0, 1.0, 1.0]
     late = rank_epochs(pair, catalog, deadline_hours=0.05)  # the baseline breaks the deadline
-    assert late.relative_to("a").loc["b", "speed_up"] == pytest.approx(3.8)
-    assert len(late.relative_to("b")) == 1
+    assert late.tables.relative_to("a").loc["b", "speed_up"] == pytest.approx(3.8)
+    assert len(late.tables.relative_to("b")) == 1
     with pytest.raises(RankingError, match="a, b"):
-        late.relative_to("d")
+        late.tables.relative_to("d")
 
 
 def test_strategies_compare_single_iterations_with_the_estimate() -> None:
@@ -196,17 +197,17 @@ def test_strategies_compare_single_iterations_with_the_estimate() -> None:
         return make_profile(name, [second, *[other] * 8], init_seconds=0, first_iteration_seconds=first)
 
     ranking = rank([steps("a", 1, 4, 2), steps("b", 2, 1, 3)], catalog=prices(("a", 1), ("b", 2)))
-    table = ranking.strategies("time")
+    table = ranking.tables.strategies("time")
     assert list(table.columns) == ["first_iteration", "second_iteration", "mean_2_10", "estimate"]
     assert (table.loc["b", "first_iteration"], table.loc["a", "second_iteration"]) == (2.0, 4.0)
     assert table.loc["b", "mean_2_10"] == pytest.approx((25 / 9) / (20 / 9))
-    assert ranking.strategies("cost").loc["b", "first_iteration"] == 4.0
+    assert ranking.tables.strategies("cost").loc["b", "first_iteration"] == 4.0
 
 
-@pytest.mark.parametrize("view", ["relative", "strategies", "crossovers", "settled_from"])
+@pytest.mark.parametrize("view", ["relative", "tables.strategies", "crossovers", "tables.settled_from"])
 def test_a_view_of_an_unknown_measure_is_refused(view: str) -> None:
     with pytest.raises(ArgumentError, match="objective"):
-        getattr(rank_lines(LINES, EQUAL), view)("price")
+        attrgetter(view)(rank_lines(LINES, EQUAL))("price")
 
 
 def test_epochs_cannot_be_varied_where_a_study_gives_them() -> None:

@@ -15,7 +15,7 @@ from vmselect.diagnosis import Cause
 from vmselect.errors import ArgumentError, RankingError
 from vmselect.ranking.next_probe import probe_seconds, rank_probes
 from vmselect.ranking.probability import ErrorModel
-from vmselect.ranking.text import describe_scaling
+from vmselect.ranking.views import describe_scaling
 from vmselect.report.ranking_charts import gpus_points
 
 CATALOG = vs.Catalog.embedded("2026-08-22")
