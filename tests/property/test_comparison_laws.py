@@ -69,10 +69,10 @@ def test_correlated_steps_fool_a_naive_test_but_not_blocks() -> None:
     rng = np.random.default_rng(1)
     naive = blocks = 0
     for _ in range(DRAWS):
-        one, other = (list(autoregressive(rng, count=400, coefficient=0.7)) for _ in range(2))
-        naive += stats.kruskal(one, other).pvalue < 0.05
-        length = block_length([one, other])
-        values = {"one": block_means(one, length=length), "other": block_means(other, length=length)}
+        first, second = (list(autoregressive(rng, count=400, coefficient=0.7)) for _ in range(2))
+        naive += stats.kruskal(first, second).pvalue < 0.05
+        length = block_length([first, second])
+        values = {"first": block_means(first, length=length), "second": block_means(second, length=length)}
         if min(map(len, values.values())) >= MIN_BLOCKS:
             blocks += compare_groups(values, unit="blocks", alpha=0.05).significant
     assert naive / DRAWS > 0.25
@@ -81,17 +81,17 @@ def test_correlated_steps_fool_a_naive_test_but_not_blocks() -> None:
 
 def test_real_differences_are_found() -> None:
     rng = np.random.default_rng(2)
-    found = sum(
+    detected = sum(
         vs.compare({"a": rng.normal(1.0, 0.03, 5), "b": rng.normal(1.1, 0.03, 5)}).test.significant for _ in range(100)
     )
-    assert found >= 90
+    assert detected >= 90
 
 
 @pytest.mark.parametrize(("coefficient", "expected"), [(0.0, 1.0), (0.5, 3.0), (0.8, 9.0)])
 def test_the_correlation_time_is_that_of_the_process(coefficient: float, expected: float) -> None:
     rng = np.random.default_rng(3)
-    found = [correlation_time(autoregressive(rng, count=4_000, coefficient=coefficient)) for _ in range(10)]
-    assert np.mean(found) == pytest.approx(expected, rel=0.25)
+    times = [correlation_time(autoregressive(rng, count=4_000, coefficient=coefficient)) for _ in range(10)]
+    assert np.mean(times) == pytest.approx(expected, rel=0.25)
 
 
 @settings(max_examples=40, deadline=None)

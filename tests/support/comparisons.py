@@ -25,7 +25,7 @@ def profile(
     """A training whose step time is ``level``, but for what differs from run to run and from step to step."""
     mean = level * (1 + between * rng.standard_normal())
     seconds = mean * (1 + 0.03 * np.abs(rng.standard_normal(steps)))
-    given: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "steps_per_epoch": 100,
         "init_seconds": 1.0,
         "first_iteration_seconds": 1.0,
@@ -34,7 +34,7 @@ def profile(
         **more,
     }
     made = vs.Profile.from_times(
-        instance_type=instance_type, batch_size=batch_size, iteration_seconds=[float(s) for s in seconds], **given
+        instance_type=instance_type, batch_size=batch_size, iteration_seconds=[float(s) for s in seconds], **fields
     )
     return made.model_copy(update={"factors": dict(factors or {})})
 

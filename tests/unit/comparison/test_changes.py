@@ -28,10 +28,10 @@ from vmselect.records.usage import Limits, Summary, Usage
 ROOT = Path(__file__).parents[3]
 
 
-def probe(step: float = 0.1, **given: object) -> vs.Profile:
+def probe(step: float = 0.1, **fields: object) -> vs.Profile:
     fields: dict[str, object] = {
         "instance_type": "g5.xlarge", "batch_size": 64, "steps_per_epoch": 1000, "first_iteration_seconds": 2.0,
-        "model": "resnet", **given,
+        "model": "resnet", **fields,
     }  # fmt: skip
     return vs.Profile.from_times(iteration_seconds=[step] * 20, **fields)  # type: ignore[arg-type]
 
@@ -63,16 +63,16 @@ def test_limits_hold_for_certain_increases_only() -> None:
 
 @given(st.floats(0.01, 1.0), st.floats(0.5, 2.0))
 def test_the_reverse_change_is_the_inverse(step: float, ratio: float) -> None:
-    one, other = probe(step), probe(step * ratio)
-    (there,), (back,) = find_changes(one, other, epochs=10), find_changes(other, one, epochs=10)
+    old, new = probe(step), probe(step * ratio)
+    (there,), (back,) = find_changes(old, new, epochs=10), find_changes(new, old, epochs=10)
     assert there.time_ratio.value * back.time_ratio.value == pytest.approx(1)
     assert there.time_ratio.low * back.time_ratio.high == pytest.approx(1, rel=1e-6)
 
 
 def test_trainings_without_a_partner_are_listed() -> None:
-    found = find_changes([probe(), probe(batch_size=128)], [probe(), probe(instance_type="g6.xlarge")], epochs=5)
-    assert len(found) == 1
-    assert [finding.code for finding in found.findings] == ["unmatched-training"] * 2
+    changes = find_changes([probe(), probe(batch_size=128)], [probe(), probe(instance_type="g6.xlarge")], epochs=5)
+    assert len(changes) == 1
+    assert [finding.code for finding in changes.findings] == ["unmatched-training"] * 2
 
 
 def test_the_error_without_common_trainings_shows_both_sides_in_limited_length() -> None:
@@ -100,10 +100,10 @@ def loud(step: float = 0.1) -> vs.Profile:
 def test_records_that_are_too_disturbed_to_rank_are_not_compared() -> None:
     quiet = make_profile("g5.xlarge", 0.1, model="resnet")
     for old, new in ((loud(), quiet), (quiet, loud())):
-        found = find_changes(old, new, epochs=50, limit_percent=10)
-        assert (len(found), found.too_uncertain, found.exceeds) == (0, True, False)
-        assert "too-disturbed" in [finding.code for finding in found.findings]
-        assert json.loads(found.to_json())["changes"] == []
+        changes = find_changes(old, new, epochs=50, limit_percent=10)
+        assert (len(changes), changes.too_uncertain, changes.exceeds) == (0, True, False)
+        assert "too-disturbed" in [finding.code for finding in changes.findings]
+        assert json.loads(changes.to_json())["changes"] == []
     both = find_changes([loud(), probe(batch_size=128)], [quiet, probe(batch_size=128)], epochs=50)
     assert [change.batch_size for change in both] == [128]
 
@@ -116,9 +116,9 @@ def test_ratios_have_finite_bounds(new: float, old: float, below: float, above: 
 
 
 def test_other_changed_conditions_are_reported() -> None:
-    found = find_changes(probe(), probe(steps_per_epoch=1200), epochs=5)
-    assert [finding.code for finding in found.findings] == ["conditions-changed"]
-    assert found[0].time_ratio.value > 1.1
+    changes = find_changes(probe(), probe(steps_per_epoch=1200), epochs=5)
+    assert [finding.code for finding in changes.findings] == ["conditions-changed"]
+    assert changes[0].time_ratio.value > 1.1
 
 
 def test_a_machine_without_a_price_has_no_cost() -> None:
@@ -194,9 +194,9 @@ def test_the_action_runs_the_command(folders: tuple[Path, Path], tmp_path: Path,
     action = yaml.safe_load((ROOT / ".github/actions/cost/action.yml").read_text(encoding="utf-8"))
     step = action["runs"]["steps"][-1]
     # An input within a script would be run by the shell.
-    assert not [one["run"] for one in action["runs"]["steps"] if "${{" in one["run"]]
-    given = {"old": str(folders[0]), "new": str(folders[1]), "epochs": "50", "limit-percent": limit}
-    inputs = {name: given.get(name, one.get("default")) for name, one in action["inputs"].items()}
+    assert not [step["run"] for step in action["runs"]["steps"] if "${{" in step["run"]]
+    passed = {"old": str(folders[0]), "new": str(folders[1]), "epochs": "50", "limit-percent": limit}
+    inputs = {name: passed.get(name, field.get("default")) for name, field in action["inputs"].items()}
     variables = {name: inputs[text.split("inputs.")[1].split(" ")[0]] for name, text in step["env"].items()}
     (tmp_path / "vmselect").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m vmselect "$@"\n')
     (tmp_path / "vmselect").chmod(0o755)

@@ -53,19 +53,19 @@ def test_one_factor_equals_an_analysis_of_variance() -> None:
     groups = {name: rng.normal(mean, 1, count) for name, mean, count in (("a", 1, 7), ("b", 2, 5), ("c", 1.5, 9))}
     table = [{"cloud": name, "score": value} for name, values in groups.items() for value in values]
     e = vs.stats.effects(table, factors="cloud", metric="score")
-    known = stats.f_oneway(*groups.values())
-    assert e.factors["statistic"][0] == pytest.approx(known.statistic)
-    assert e.factors["p_value"][0] == pytest.approx(known.pvalue)
+    expected = stats.f_oneway(*groups.values())
+    assert e.factors["statistic"][0] == pytest.approx(expected.statistic)
+    assert e.factors["p_value"][0] == pytest.approx(expected.pvalue)
 
 
 def test_two_levels_equal_a_t_test() -> None:
     rng = np.random.default_rng(3)
-    one, other = rng.normal(5, 1, 8), rng.normal(6, 1, 6)
-    table = [{"side": s, "value": v} for s, values in (("l", one), ("r", other)) for v in values]
+    left, right = rng.normal(5, 1, 8), rng.normal(6, 1, 6)
+    table = [{"side": s, "value": v} for s, values in (("l", left), ("r", right)) for v in values]
     e = vs.stats.effects(table, factors=["side"], metric="value", confidence=0.9)
-    known = stats.ttest_ind(one, other)
-    assert e.main["p_value"][0] == pytest.approx(known.pvalue)
-    assert (2 * e.main.loc[0, ["low", "high"]]).tolist() == pytest.approx(list(known.confidence_interval(0.9)))
+    expected = stats.ttest_ind(left, right)
+    assert e.main["p_value"][0] == pytest.approx(expected.pvalue)
+    assert (2 * e.main.loc[0, ["low", "high"]]).tolist() == pytest.approx(list(expected.confidence_interval(0.9)))
 
 
 def test_on_the_log_scale_an_effect_is_a_percentage() -> None:
@@ -144,7 +144,7 @@ def test_records_of_a_sweep() -> None:
 
 @pytest.mark.parametrize("values", [{"a": [0.1] * 5, "b": [0.1] * 5}, {"a": [1.0, 2.0, 3.0], "b": [1.1, 2.1, 2.9]}])
 def test_the_verdict_names_no_factor_without_a_significant_effect(values: dict[str, list[float]]) -> None:
-    e = vs.stats.effects([{"m": m, "v": v} for m, some in values.items() for v in some], factors="m", metric="v")
+    e = vs.stats.effects([{"m": m, "v": v} for m, numbers in values.items() for v in numbers], factors="m", metric="v")
     assert not e.factors["p_value"][0] < 0.05
     assert "most" not in e.verdict
 

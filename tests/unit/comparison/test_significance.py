@@ -54,9 +54,9 @@ def test_a_small_difference_shows_within_scenarios_only() -> None:
     assert not pooled.test.significant
     assert blocked.test.significant
     assert blocked.winner == "A"
-    found = blocked.groups.set_index("group").loc["B"]
-    assert found["percent_low"] < 2 < found["percent_high"]
-    assert found["percent_high"] - found["percent_low"] < 2
+    second = blocked.groups.set_index("group").loc["B"]
+    assert second["percent_low"] < 2 < second["percent_high"]
+    assert second["percent_high"] - second["percent_low"] < 2
     assert (blocked.by, blocked.within) == (("cloud",), ("data",))
 
 
@@ -76,8 +76,8 @@ def test_one_run_in_each_of_many_scenarios_is_enough() -> None:
 
 
 def test_equal_groups_differ_no_more_often_than_by_chance() -> None:
-    found = [within(table(1.0, scenarios=3, runs=3, seed=seed)).test.significant for seed in range(40)]
-    assert sum(found) <= 6
+    significant = [within(table(1.0, scenarios=3, runs=3, seed=seed)).test.significant for seed in range(40)]
+    assert sum(significant) <= 6
 
 
 @settings(max_examples=15, deadline=None)
@@ -85,9 +85,9 @@ def test_equal_groups_differ_no_more_often_than_by_chance() -> None:
 def test_the_scale_of_a_scenario_does_not_matter(factor: float, ratio: float) -> None:
     rows = table(ratio, scenarios=3, runs=3)
     scaled = rows.assign(seconds=rows["seconds"].where(rows["data"] != "s1", rows["seconds"] * factor))
-    one, other = within(rows), within(scaled)
-    assert one.ratio("B", "A") == pytest.approx(other.ratio("B", "A"))
-    assert one.test.p_value == pytest.approx(other.test.p_value)
+    plain, changed = within(rows), within(scaled)
+    assert plain.ratio("B", "A") == pytest.approx(changed.ratio("B", "A"))
+    assert plain.test.p_value == pytest.approx(changed.test.p_value)
 
 
 def test_scenarios_without_all_groups_are_reported() -> None:
@@ -126,12 +126,12 @@ def records(order: str, *, drift: float = 0.0) -> list[vs.Profile]:
     ],
 )
 def test_the_order_of_runs_is_checked(order: str, drift: float, expected: set[str]) -> None:
-    found = codes(vs.compare(records(order, drift=drift)))
-    assert found & {"not-interleaved", "drift-over-time"} == expected
+    findings = codes(vs.compare(records(order, drift=drift)))
+    assert findings & {"not-interleaved", "drift-over-time"} == expected
 
 
 def test_times_from_elsewhere_have_no_order() -> None:
-    given_times = [one.model_copy(update={"outcome": "given"}) for one in records("aaaaabbbbb")]
+    given_times = [record.model_copy(update={"outcome": "given"}) for record in records("aaaaabbbbb")]
     assert "not-interleaved" not in codes(vs.compare(given_times))
 
 
@@ -162,8 +162,8 @@ def test_p_values_are_those_of_scipy() -> None:
     expected = stats.kruskal(A, B, C)
     assert (c.test.name, c.test.statistic, c.test.p_value) == ("Kruskal-Wallis", expected.statistic, expected.pvalue)
     for row in c.pairs.to_dict("records"):
-        one, other = ({"a": A, "b": B, "c": C}[row[name]] for name in ("first", "second"))
-        pair = stats.mannwhitneyu(one, other, method="exact")
+        first, second = ({"a": A, "b": B, "c": C}[row[name]] for name in ("first", "second"))
+        pair = stats.mannwhitneyu(first, second, method="exact")
         assert (row["statistic"], row["p_value"]) == (pair.statistic, pair.pvalue)
 
 

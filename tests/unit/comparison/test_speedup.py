@@ -31,26 +31,28 @@ def probed(
 
 
 def test_speedup_efficiency_and_cost_are_those_of_the_totals() -> None:
-    found = vs.stats.scaling([probed(1, 0.4), probed(2, 0.25), probed(4, 0.2)], epochs=50)
-    rows = [(row.nodes, row.base, row.worker_batch_size) for row in found.rows]
+    scaling = vs.stats.scaling([probed(1, 0.4), probed(2, 0.25), probed(4, 0.2)], epochs=50)
+    rows = [(row.nodes, row.base, row.worker_batch_size) for row in scaling.rows]
     assert rows == [(2, SAME_BATCH, 48), (4, SAME_BATCH, 24)]
     times = {n: vs.estimate(probed(n, s), epochs=50).seconds for n, s in ((1, 0.4), (2, 0.25), (4, 0.2))}
-    for row in found.rows:
+    for row in scaling.rows:
         assert row.seconds == pytest.approx(times[row.nodes])
         assert row.speedup == pytest.approx(times[1] / times[row.nodes])
         assert row.efficiency == pytest.approx(row.speedup / row.nodes)
         assert row.cost_ratio == pytest.approx(row.nodes * times[row.nodes] / times[1])
         assert row.speedup_low < row.speedup < row.speedup_high
         assert row.cost_ratio_low < row.cost_ratio < row.cost_ratio_high
-    assert found.table["nodes"].tolist() == [2, 4]
-    assert json.loads(found.to_json())["rows"][0]["nodes"] == 2
+    assert scaling.table["nodes"].tolist() == [2, 4]
+    assert json.loads(scaling.to_json())["rows"][0]["nodes"] == 2
 
 
 def test_the_interval_of_a_ratio_is_narrower_than_its_corners_and_wider_than_either_side() -> None:
-    one, two = (vs.estimate(probed(1, step, noise=0.05, seed=seed), epochs=50) for step, seed in ((0.4, 1), (0.25, 2)))
+    single, double = (
+        vs.estimate(probed(1, step, noise=0.05, seed=seed), epochs=50) for step, seed in ((0.4, 1), (0.25, 2))
+    )
     (row,) = vs.stats.scaling([probed(1, 0.4, noise=0.05, seed=1), probed(2, 0.25, noise=0.05, seed=2)], epochs=50).rows
-    assert one.low / two.high < row.speedup_low < min(one.low / two.seconds, one.seconds / two.high)
-    assert max(one.high / two.seconds, one.seconds / two.low) < row.speedup_high < one.high / two.low
+    assert single.low / double.high < row.speedup_low < min(single.low / double.seconds, single.seconds / double.high)
+    assert max(single.high / double.seconds, single.seconds / double.low) < row.speedup_high < single.high / double.low
 
 
 def test_repetitions_are_one_setup() -> None:
@@ -60,21 +62,21 @@ def test_repetitions_are_one_setup() -> None:
 
 
 def test_a_batch_that_grows_with_the_workers_is_compared_with_one_workers_share() -> None:
-    found = vs.stats.scaling([probed(1, 0.2, batch=32, steps=300), probed(3, 0.25, batch=96, steps=100)], epochs=50)
-    (row,) = found.rows
+    scaling = vs.stats.scaling([probed(1, 0.2, batch=32, steps=300), probed(3, 0.25, batch=96, steps=100)], epochs=50)
+    (row,) = scaling.rows
     assert (row.base, row.worker_batch_size) == (SAME_SHARE, 32)
     assert row.speedup == pytest.approx(2.4, rel=0.05)
-    assert [finding.code for finding in found.findings] == ["batch-grows"]
+    assert [finding.code for finding in scaling.findings] == ["batch-grows"]
     both = vs.stats.scaling([probed(1, 0.2, batch=32, steps=300), probed(1, 0.5), probed(3, 0.25)], epochs=50)
     assert [row.base for row in both.rows] == [SAME_BATCH, SAME_SHARE]
 
 
 def test_setups_that_are_more_than_linear_or_have_no_single_worker_are_found() -> None:
-    found = vs.stats.scaling([probed(1, 1.8), probed(3, 0.3), probed(2, 0.9, batch=64)], epochs=50)
-    assert [finding.code for finding in found.findings] == ["more-than-linear", "no-single-worker"]
+    scaling = vs.stats.scaling([probed(1, 1.8), probed(3, 0.3), probed(2, 0.9, batch=64)], epochs=50)
+    assert [finding.code for finding in scaling.findings] == ["more-than-linear", "no-single-worker"]
     different = [
-        one.model_copy(update={"setup": one.setup.model_copy(update={"examples": examples})})
-        for one, examples in ((probed(1, 0.3), 9600), (probed(2, 0.3), 77))
+        profile.model_copy(update={"setup": profile.setup.model_copy(update={"examples": examples})})
+        for profile, examples in ((probed(1, 0.3), 9600), (probed(2, 0.3), 77))
     ]
     for records, model in (([probed(2, 0.3), probed(3, 0.3)], None), (different, None), ([probed(1, 0.3)], "x")):
         with pytest.raises(vs.errors.ComparisonError):
@@ -82,8 +84,8 @@ def test_setups_that_are_more_than_linear_or_have_no_single_worker_are_found() -
 
 
 def test_infinite_bounds_are_null_in_json() -> None:
-    found = vs.stats.scaling([probed(1, 0.4), probed(2, 0.25)], epochs=50)
-    endless = replace(found, rows=(replace(found.rows[0], cost_ratio_high=math.inf),))
+    scaling = vs.stats.scaling([probed(1, 0.4), probed(2, 0.25)], epochs=50)
+    endless = replace(scaling, rows=(replace(scaling.rows[0], cost_ratio_high=math.inf),))
     assert json.loads(endless.to_json())["rows"][0]["cost_ratio_high"] is None
 
 
@@ -120,10 +122,10 @@ def launched(workers: int, per_machine: int, step: float) -> vs.Profile:
 
 
 def test_workers_that_share_a_machine_count_as_workers_and_pay_for_one_machine() -> None:
-    found = vs.stats.scaling([launched(1, 1, 0.8), launched(8, 8, 0.2), launched(16, 8, 0.1)], epochs=50)
-    rows = [(row.nodes, row.unit, row.worker_batch_size) for row in found.rows]
+    scaling = vs.stats.scaling([launched(1, 1, 0.8), launched(8, 8, 0.2), launched(16, 8, 0.1)], epochs=50)
+    rows = [(row.nodes, row.unit, row.worker_batch_size) for row in scaling.rows]
     assert rows == [(8, "worker", 32), (16, "worker", 16)]
-    for row, machines in zip(found.rows, (1, 2), strict=True):
+    for row, machines in zip(scaling.rows, (1, 2), strict=True):
         assert row.efficiency == pytest.approx(row.speedup / row.nodes)
         assert row.cost_ratio == pytest.approx(machines / row.speedup)
 
@@ -142,4 +144,4 @@ def test_one_and_eight_workers_of_one_machine_are_two_machine_estimates_at_one_p
     assert [(row.factors.get("workers", 1), row.usd_per_hour) for row in ranking.rows] == [(8, 2.0), (1, 2.0)]
     assert "m (p, r, on_demand), batch 256, workers 8" in str(ranking.best)
     assert sorted(labels(ranking.candidates, (0, 1)).values()) == ["m", "m · workers 8"]
-    assert {one["varied"] for one in page_data(ranking)["candidates"]} == {None, "workers 8"}
+    assert {candidate["varied"] for candidate in page_data(ranking)["candidates"]} == {None, "workers 8"}

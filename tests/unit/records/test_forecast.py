@@ -52,12 +52,12 @@ def test_bounds_enclose_their_value(bounds: tuple[float, float, float]) -> None:
 
 
 def test_an_outcome_names_its_forecast_and_is_limited() -> None:
-    one = forecast()
-    assert one.outcome(seconds=[2.0, 3.0]).run_seconds == (2.0, 3.0)
-    assert one.outcome(seconds=2.0, cost_usd=1.5).forecast == one.id
+    predicted = forecast()
+    assert predicted.outcome(seconds=[2.0, 3.0]).run_seconds == (2.0, 3.0)
+    assert predicted.outcome(seconds=2.0, cost_usd=1.5).forecast == predicted.id
     for seconds, cost in ((0, None), (float("inf"), None), (1.0, -1), ([1.0] * (MAX_RUNS + 1), None), ([], None)):
         with pytest.raises(ArgumentError):
-            one.outcome(seconds=seconds, cost_usd=cost)
+            predicted.outcome(seconds=seconds, cost_usd=cost)
     with pytest.raises(ValidationError):
         OutcomeRecord(forecast="../../etc/passwd", run_seconds=(1.0,))
 
@@ -89,26 +89,26 @@ def test_a_ranking_keeps_the_best_offer_of_each_machine(tmp_path: Path) -> None:
     ranking = rank(region="all", market="all")
     assert len(ranking) > 2
     paths = ranking.keep(tmp_path)
-    kept = [one for one in vs.load_records(paths) if isinstance(one, Forecast)]
+    kept = [record for record in vs.load_records(paths) if isinstance(record, Forecast)]
     best = ranking.best
-    assert [one.instance_type for one in kept] == list(dict.fromkeys(row.instance_type for row in ranking))
+    assert [record.instance_type for record in kept] == list(dict.fromkeys(row.instance_type for row in ranking))
     assert kept[0].seconds.interval == best.measures["time"]
     assert kept[0].cost_usd is not None
     assert kept[0].cost_usd.interval == best.measures["cost"]
     assert (kept[0].rank, kept[0].market, kept[0].usd_per_hour) == (1, best.market, best.usd_per_hour)
-    assert {one.ranking for one in kept} == {kept[0].ranking}
+    assert {record.ranking for record in kept} == {kept[0].ranking}
     assert len(ranking.keep(tmp_path, top=1)) == 1
-    assert kept[0].used == (next(one.id for one in BOTH if one.instance_type == best.instance_type),)
+    assert kept[0].used == (next(profile.id for profile in BOTH if profile.instance_type == best.instance_type),)
 
 
 def test_a_predicted_machine_is_based_on_the_probes_and_the_history(tmp_path: Path) -> None:
     probes = [make_profile("g4dn.xlarge", 0.2, provider="aws")]
     history = [make_profile(name, 0.3, model="other", provider="aws") for name in ("g4dn.xlarge", "g5.xlarge")]
     ranking = vs.rank(probes, epochs=5, machines="all", history=history, catalog=vs.Catalog.embedded("2026-08-22"))
-    kept = [one for one in vs.load_records(ranking.keep(tmp_path, top=50)) if isinstance(one, Forecast)]
-    predicted = [one for one in kept if one.basis == "predicted"]
+    kept = [record for record in vs.load_records(ranking.keep(tmp_path, top=50)) if isinstance(record, Forecast)]
+    predicted = [record for record in kept if record.basis == "predicted"]
     assert predicted
-    assert all(set(one.used) == {probe.id for probe in (*probes, *history)} for one in predicted)
+    assert all(set(record.used) == {probe.id for probe in (*probes, *history)} for record in predicted)
 
 
 def test_a_folder_is_needed(tmp_path: Path) -> None:
@@ -121,7 +121,7 @@ def test_differences_are_all_named() -> None:
 
     def names(**changes: Any) -> dict[str, bool]:
         other = make_profile(**{"instance_type": "a", "environment": {"backend": "jax"}, **changes})
-        return {one.name: one.other_work for one in find_differences(kept, other)}
+        return {difference.name: difference.other_work for difference in find_differences(kept, other)}
 
     assert names() == {}
     assert names(instance_type=None, batch_size=None, model=None) == {}

@@ -42,10 +42,10 @@ def test_a_whole_training_is_matched_by_machine_batch_size_and_epochs() -> None:
     ],
 )
 def test_another_training_is_not_scored_and_the_reason_is_named(changes: dict[str, Any]) -> None:
-    found = match([make_forecast(conditions={"model": "net"}), real(**changes)])
-    assert not found.cases
-    assert [one.reason_code for one in found.unscored] == ["differs"]
-    assert len(found.waiting) == 1
+    matched = match([make_forecast(conditions={"model": "net"}), real(**changes)])
+    assert not matched.cases
+    assert [outcome.reason_code for outcome in matched.unscored] == ["differs"]
+    assert len(matched.waiting) == 1
 
 
 def test_other_software_is_scored_and_reported() -> None:
@@ -57,21 +57,21 @@ def test_other_software_is_scored_and_reported() -> None:
 
 def test_a_record_that_the_forecast_used_tests_nothing() -> None:
     watched = real()
-    found = match([make_forecast(used=(watched.id,)), watched])
-    assert [one.reason_code for one in found.unscored] == ["used"]
+    matched = match([make_forecast(used=(watched.id,)), watched])
+    assert [outcome.reason_code for outcome in matched.unscored] == ["used"]
 
 
 def test_probes_are_no_outcomes() -> None:
-    found = match([make_forecast(), make_profile("g4dn.xlarge")])
-    assert (found.cases, found.unscored, len(found.waiting)) == ((), (), 1)
+    matched = match([make_forecast(), make_profile("g4dn.xlarge")])
+    assert (matched.cases, matched.unscored, len(matched.waiting)) == ((), (), 1)
 
 
 def test_the_newest_forecast_before_the_training_counts() -> None:
     old, new = make_forecast(seconds=90.0, day=0), make_forecast(seconds=100.0, day=1)
     other = make_forecast(seconds=80.0, day=0, method="malta-epoch")
-    found = match([old, new, other, real()])
-    assert sorted(case.forecast.id for case in found.cases) == sorted([new.id, other.id])
-    assert len(found.every_case) == 3
+    matched = match([old, new, other, real()])
+    assert sorted(case.forecast.id for case in matched.cases) == sorted([new.id, other.id])
+    assert len(matched.every_case) == 3
 
 
 def test_a_forecast_after_the_training_says_so() -> None:
@@ -80,11 +80,11 @@ def test_a_forecast_after_the_training_says_so() -> None:
 
 
 def test_an_outcome_belongs_to_its_forecast_only() -> None:
-    one, other = make_forecast(), make_forecast()
-    found = match([one, other, one.outcome(seconds=110.0, cost_usd=2.0)])
-    assert [(case.forecast.id, case.real_cost_usd) for case in found.cases] == [(one.id, 2.0)]
-    lone = match([other, one.outcome(seconds=110.0)])
-    assert [one.reason_code for one in lone.unscored] == ["no_forecast"]
+    forecast, other = make_forecast(), make_forecast()
+    matched = match([forecast, other, forecast.outcome(seconds=110.0, cost_usd=2.0)])
+    assert [(case.forecast.id, case.real_cost_usd) for case in matched.cases] == [(forecast.id, 2.0)]
+    lone = match([other, forecast.outcome(seconds=110.0)])
+    assert [outcome.reason_code for outcome in lone.unscored] == ["no_forecast"]
 
 
 def test_without_a_cost_the_price_of_the_forecast_counts() -> None:
@@ -104,9 +104,9 @@ def test_old_profiles_are_scored_and_others_refused_with_a_reason() -> None:
     forecast = make_forecast(
         whole.instance_type, 50.0, batch_size=whole.batch_size, epochs=float(whole.epochs_trained), model=None
     )
-    found = match([forecast, whole, nameless, endless])
-    assert [case.outcome.id for case in found.cases] == [old.id]
-    assert [one.reason_code for one in found.unscored] == ["unknown_instance_type", "unknown_epochs"]
+    matched = match([forecast, whole, nameless, endless])
+    assert [case.outcome.id for case in matched.cases] == [old.id]
+    assert [outcome.reason_code for outcome in matched.unscored] == ["unknown_instance_type", "unknown_epochs"]
 
 
 @pytest.mark.parametrize("number", [1, 2])
@@ -123,16 +123,16 @@ def test_a_file_of_an_old_format_is_scored(number: int, tmp_path: Path) -> None:
     (case,) = vs.score(vs.load_records(tmp_path)).cases
     assert case.real_seconds == pytest.approx(50.25)
     assert case.differences[0] == "factors (unknown)"
-    known = old.model_copy(update={"factors": {}, "id": "3" * 32})
-    found = match([make_forecast(str(old.instance_type), 50.0, factors={"seed": 1}, model=None), known])
-    assert [one.reason_code for one in found.unscored] == ["differs"]
+    stated = old.model_copy(update={"factors": {}, "id": "3" * 32})
+    matched = match([make_forecast(str(old.instance_type), 50.0, factors={"seed": 1}, model=None), stated])
+    assert [outcome.reason_code for outcome in matched.unscored] == ["differs"]
 
 
 def test_a_watched_training_without_a_total_is_refused_with_a_reason() -> None:
     watched = make_profile("g4dn.xlarge", outcome="watched")
     assert watched.total_seconds is None
-    found = match([make_forecast(), watched])
-    assert [one.reason_code for one in found.unscored] == ["unknown_total"]
+    matched = match([make_forecast(), watched])
+    assert [outcome.reason_code for outcome in matched.unscored] == ["unknown_total"]
 
 
 def test_an_unknown_batch_size_is_noted() -> None:

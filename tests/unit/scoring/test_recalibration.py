@@ -71,7 +71,7 @@ def test_the_bases_are_partially_pooled() -> None:
 @pytest.mark.parametrize(("count", "codes"), [(9, ["bias-seen"]), (10, ["bias-corrected"])])
 def test_a_bias_is_shown_and_corrected_with_enough_outcomes(count: int, codes: list[str]) -> None:
     adjustment = learn(make_history(count, bias=0.14, noise=0.02, width=0.2)).adjust("measured", "g4dn.2xlarge")
-    assert [one.code for one in adjustment.findings if one.code.startswith("bias")] == codes
+    assert [finding.code for finding in adjustment.findings if finding.code.startswith("bias")] == codes
     assert (adjustment.ratio > 1.07) is (count == 10)
 
 

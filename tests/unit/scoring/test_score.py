@@ -63,15 +63,15 @@ def test_reliability_of_right_intervals_is_the_diagonal() -> None:
     for _ in range(1_000):
         forecast = make_forecast(width=0.1)
         pairs += [forecast, forecast.outcome(seconds=100.0 + generator.gauss(0.0, 10.0 / 1.6448536))]
-    found = vs.score(pairs).reliability
-    assert (found["coverage"] - found["confidence"]).abs().max() < 0.05
-    assert (found["low"] <= found["coverage"]).all()
+    reliability = vs.score(pairs).reliability
+    assert (reliability["coverage"] - reliability["confidence"]).abs().max() < 0.05
+    assert (reliability["low"] <= reliability["coverage"]).all()
 
 
 @given(st.lists(st.floats(-1, 1), min_size=1, max_size=20))
 def test_reliability_rises_with_the_level(errors: list[float]) -> None:
-    found = vs.score([record for error in errors for record in make_pair(error)]).reliability
-    assert found["coverage"].is_monotonic_increasing
+    reliability = vs.score([record for error in errors for record in make_pair(error)]).reliability
+    assert reliability["coverage"].is_monotonic_increasing
 
 
 def test_a_forecast_without_width_has_no_deviation() -> None:
@@ -84,7 +84,7 @@ def test_a_forecast_without_width_has_no_deviation() -> None:
 def test_the_regret_of_a_kept_ranking(tmp_path: Path) -> None:
     ranking = rank(objective="time")
     ranking.keep(tmp_path)
-    forecasts = {one.instance_type: one for one in vs.load_records(tmp_path) if isinstance(one, Forecast)}
+    forecasts = {record.instance_type: record for record in vs.load_records(tmp_path) if isinstance(record, Forecast)}
     assert ranking.best.instance_type == "big"
     outcomes = [forecasts["big"].outcome(seconds=120.0), forecasts["small"].outcome(seconds=100.0)]
     score = vs.score([*forecasts.values(), *outcomes])
@@ -145,4 +145,4 @@ def test_rank_and_estimate_keep_forecasts_on_request(tmp_path: Path) -> None:
         assert not folder.exists()
         options = [command, str(tmp_path / "profiles"), "-e", "5", "--keep", str(folder)]
         assert runner.invoke(app, options).exit_code == 0
-        assert [one.kind for one in vs.load_records(folder)] == ["forecast"]
+        assert [record.kind for record in vs.load_records(folder)] == ["forecast"]
