@@ -126,6 +126,7 @@ def targets() -> list[Target]:
                names=prices.COLUMNS),
         Target("Catalog.save", catalog.save, {"path": "prices.csv"}),
         Target("Catalog.offers", catalog.offers),
+        Target("Catalog.where", catalog.where),
         Target("Catalog.offer", catalog.offer, {"instance_type": "g4dn.xlarge"}),
         Target("Catalog.price", catalog.price, {"instance_type": "g4dn.xlarge"}),
         Target("Catalog.is_stale", catalog.is_stale),

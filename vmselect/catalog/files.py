@@ -177,12 +177,13 @@ def _read_csv(text: str, name: str) -> Cells:
         raise CatalogError(f"{name} has an empty first line. Write the names of the columns there.")
     if twice := [column for column, count in Counter(header).items() if count > 1]:
         raise CatalogError(f"{name} has two columns named {twice[0][:40]!r}. Remove one of them.")
-    # One more column than the header: pandas would drop a surplus field of the first row without a word.
-    numbers = ",".join(str(number) for number in range(len(header) + 1))
+    # A row of one more empty cell in place of the header: pandas takes the number of fields from the first row, and a
+    # later row with more fields is an error with its line.
+    first_row = "," * len(header)
     try:
         # As objects, equal texts share their memory, and names such as 007 stay as they are.
         frame = pd.read_csv(
-            io.StringIO(numbers + text[len(first) :]), index_col=False, dtype=object, na_filter=False,
+            io.StringIO(first_row + text[len(first) :]), header=None, index_col=False, dtype=object, na_filter=False,
             low_memory=False,
         )  # fmt: skip
     except (ValueError, OverflowError) as broken:  # among them pandas' ParserError, which names the line
@@ -190,8 +191,8 @@ def _read_csv(text: str, name: str) -> Cells:
             f"{name} is not valid CSV ({str(broken).strip()[-120:]}). Check for a missing closing quote, put text that "
             "contains a comma in quotes, and write 3.06 instead of 3,06."
         ) from broken
-    surplus = frame.pop(frame.columns[-1]) != ""
-    frame.columns = pd.Index(header)
+    surplus = frame.iloc[1:, -1] != ""
+    frame = frame.iloc[1:, :-1].reset_index(drop=True).set_axis(header, axis="columns")
     problems = dict.fromkeys(
         map(int, np.flatnonzero(surplus)),
         f"the line has {len(header) + 1} fields, but the header has {len(header)}; put text that contains a comma in "
