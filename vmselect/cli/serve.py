@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
 from vmselect import _defaults
 from vmselect._models import Output
+from vmselect.cli.options import CatalogOption, DateOption, OwnPricesOption, declare, open_catalog
 from vmselect.cli.output import Format, FormatOption, emit, flag, print_err
 from vmselect.errors import ArgumentError
 
@@ -63,10 +64,12 @@ def inference(
     instances: Annotated[
         tuple[int, int], typer.Option(help="Minimum and maximum number of machines to rent at a time.")
     ] = (1, 10),
-    objective: Annotated[str, typer.Option(help="What to rank by: cost, latency or throughput.")] = "cost",
-    region: Annotated[list[str] | None, typer.Option(help="Region of the offers; may be repeated.")] = None,
-    market: Annotated[str, typer.Option(help="Market of the offers, or all.")] = _defaults.MARKET,
-    prices: Annotated[str | None, typer.Option(help="CSV file of prices instead of the shipped ones.")] = None,
+    objective: Annotated[Literal["cost", "latency", "throughput"], typer.Option(help="What to rank by.")] = "cost",
+    region: Annotated[list[str] | None, declare("region")] = None,
+    market: Annotated[str, declare("market")] = _defaults.MARKET,
+    catalog: CatalogOption = None,
+    own_prices: OwnPricesOption = None,
+    date: DateOption = None,
     format: FormatOption = Format.table,  # noqa: A002
 ) -> None:
     """Rank machines that serve a model under a load, from the records of InferenceProbe and probe_inference.
@@ -79,15 +82,14 @@ def inference(
 
       vmselect serve inference records/ --objective throughput --format csv
     """
-    from vmselect.catalog import Catalog
     from vmselect.records import InferenceRecord, load_records
     from vmselect.serving.rank import rank_inference
 
     records = [record for record in load_records(*paths) if isinstance(record, InferenceRecord)]
     ranking = rank_inference(
         records, load=load or None, latency_limit_seconds=latency_limit_seconds, percentile=percentile,
-        instances=instances, objective=objective, region=region or None, market=market,
-        catalog=Catalog.load(prices) if prices else None,
+        instances=instances, objective=objective, region=region or None,
+        market=market, catalog=open_catalog(catalog, date=date, own_prices=own_prices),
     )  # fmt: skip
     emit([vars(row) for row in ranking.rows], InferenceRow, format=format, spare=("provider", "region", "market"))
     print_err([*map(str, ranking.excluded), *ranking.findings, ranking])
