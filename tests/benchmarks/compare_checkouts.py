@@ -333,6 +333,7 @@ def _study(pick: random.Random, patience: int) -> dict[str, Any]:
 
 # -- cases, computed by both checkouts ---------------------------------------------------------------------------------
 
+
 def _tables(ranking: Any) -> Any:
     """Further tables of a ranking, which older checkouts have as its own methods."""
     return getattr(ranking, "tables", ranking)
