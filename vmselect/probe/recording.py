@@ -107,6 +107,7 @@ class Recording:
 
         target, self._factors = choose_path(options.path), read_factors(options.factors)
         check_target(target, "training")
+        # Initialization ends and the training begins here; all that follows is work of the probe.
         self.init = environment.take_initialization()
         self.timer = StepTimer()
         self.timer.start()
@@ -152,6 +153,7 @@ class Recording:
             self.timer.on_due = self.note
             self.observation = Observation(options.sample, options.alarm)
             self._fixed_bytes: dict[str, Any] = {}
+            # The framework's counter is not reset by a new training, so its value now tells earlier peaks apart.
             before = environment.read_gpu_memory(self.backend)
             self._peak_before = before[0] if before else None
 
@@ -224,6 +226,7 @@ class Recording:
         if self.blocks is None:
             self.timer.end_step(batch, covers)
             return True
+        # A smaller last batch is excluded from the mean, so that it must not share a block with whole batches.
         steps = self.facts.steps
         if steps is not None and batch >= steps - 2:
             last = last or batch >= steps - 1 or bool(self.facts.partial_batch)
@@ -271,6 +274,7 @@ class Recording:
         with self.timer.leave_out():
             began = self.timer.clock() / 1e9
             if self._file is not None and began >= self._next_write:
+                # A metric that is a function, such as an evaluation, may take long: it is called at the end only.
                 plain = {name: value for name, value in (self.options.metrics or {}).items() if not callable(value)}
                 self._file.write(self.build("interrupted", detail=KILLED, metrics=plain))
                 taken = self.timer.clock() / 1e9 - began
@@ -286,6 +290,7 @@ class Recording:
 
     def keep(self, outcome: Outcome, detail: str | None = None) -> Profile | None:
         """End the recording, write the profile and print a line. Return the profile; None if nothing was measured."""
+        # After a failure, the device may never finish the steps of the current block: they are not waited for.
         if outcome in ("stopped", "watched") and self.timer.taken is None:
             self.close_block()
         self.timer.finish()
@@ -552,6 +557,7 @@ class StepProbe(CallbackProbe):
     ) -> Recording:
         recording = super()._start(options, backend=backend, alive=alive)
         if recording.is_asynchronous:
+            # A training that is watched to its end is slowed down by synchronizing only until enough was measured.
             watched_after = None if self.stop else self.steps
             wait = environment.synchronize_devices
             recording.begin_blocks(wait, overlap=recording.has_gpu, watched_after=watched_after)

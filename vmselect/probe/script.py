@@ -114,6 +114,7 @@ def probe_script(
         except SystemExit as ended:
             if ended.code not in (None, 0):
                 raise
+        # A training in a thread is measured, too.
         for thread in threading.enumerate():  # the interpreter would also wait for these threads
             if thread is not threading.current_thread() and not thread.daemon:
                 thread.join()
@@ -210,6 +211,7 @@ def _run_script(
             runpy.run_path(script, run_name="__main__")
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - any error ends the script, as without the probe
         on_error(error)
+        # The traceback begins with the script, as without the probe: frames of vmselect and runpy are left out.
         inside = error.__traceback__
         while inside and inside.tb_frame.f_code.co_filename != sys.argv[0]:
             inside = inside.tb_next

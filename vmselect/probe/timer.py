@@ -271,6 +271,7 @@ class StepTimer:
             return
         taken = self.clock() - self._validating
         self._validating = None
+        # Not set to now: what the step or epoch boundary had taken before the validation still counts.
         self.mark += taken
         self.enter("boundary")
         self._steady_next = self.current is not None  # unless the epoch ends here
@@ -311,6 +312,7 @@ class StepTimer:
     def pause(self, began: int, *, whole_heap: bool = False) -> None:
         """Record a garbage collection from the clock time ``began`` to now, and exclude it from the current step."""
         taken = self.clock() - began
+        # Outside of steps, a collection is part of what it interrupts: boundaries and validations occur in every epoch.
         stepping = self.current is not None and not self.opening and self._validating is None
         if taken < MIN_PAUSE_NS or not stepping or self._leaving_out or len(self.pauses) >= MAX_PAUSES:
             return
@@ -320,7 +322,7 @@ class StepTimer:
 
     def finish(self, at: int | None = None) -> None:
         """Record that the training has ended, now or at the earlier clock time ``at`` in nanoseconds. Idempotent."""
-        if self.taken is not None:
+        if self.taken is not None:  # a probe and the end of its program may both report the end
             return
         now = self.clock() if at is None else at
         if self.current is not None:  # ended in mid-epoch

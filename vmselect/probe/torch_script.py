@@ -278,6 +278,7 @@ class TorchScript(StepProbe):
         since = time.perf_counter_ns() - first.began
         if self._number:
             if self._recording is not None:
+                # The previous training ended when this pass began, one step before other weights were seen.
                 self._recording.timer.finish(at=first.began)
             self._finish()
             if self._number >= self.last:

@@ -162,6 +162,7 @@ class TrainerProbe(StepProbe):
         if recording is None or recording.timer.current is None:
             return False
         recording.close_block()
+        # A trainer may itself end an epoch early, for example when max_steps is reached.
         whole = not self._cut_epoch and recording.facts.steps in (None, self._batches)
         if whole and recording.facts.steps is None:
             recording.facts.counted_steps = self._batches
@@ -284,6 +285,7 @@ class LightningProbe(TrainerProbe):
         steps, epochs = batches, trainer.max_epochs if trainer.max_epochs not in (None, -1) else None
         if epochs is None and trainer.max_steps > 0 and self.stop:
             steps, epochs = count_batches(trainer.max_steps, accumulate, batches), 1
+        # A float val_check_interval has become a number of batches here; infinity means no validation within epochs.
         each = trainer.val_check_batch
         often = steps / each if steps and each and math.isfinite(each) and each < steps else 1.0
         self._describe(
@@ -327,6 +329,7 @@ class LightningProbe(TrainerProbe):
 
     def on_train_epoch_end(self, trainer: Trainer, module: Model) -> None:
         """Record that an epoch has ended; end the training if enough has been measured. Called by Lightning."""
+        # Lightning ends the training after an epoch in which should_stop was set, unless it is reset here.
         cut = self._cut_epoch
         if self._end_epoch():
             trainer.should_stop = True
@@ -411,6 +414,7 @@ class HuggingFaceProbe(TrainerProbe):
             often = steps / accumulate / state.eval_steps
         else:
             often = state.num_train_epochs if in_steps and in_epoch and strategy == "epoch" else 1.0
+        # A profile stores whole epochs between validations, and validations per such epoch.
         every = max(1, round(1 / often))  # number of epochs between two epochs with validations
         self._describe(
             recording,
@@ -449,6 +453,7 @@ class HuggingFaceProbe(TrainerProbe):
         self._scratch.send_away()
         if self._end_batch(stepped=True):
             control.should_epoch_stop = True
+            # If evaluations come every few steps, none would come in an epoch that is cut short: it is requested here.
             control.should_evaluate = control.should_evaluate or self._forced
         if control.should_evaluate:
             self._begin_validation()
