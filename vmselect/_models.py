@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Iterable
-from dataclasses import asdict, fields
-from typing import Annotated, Any, Literal, get_type_hints
+import math
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from typing import Annotated, Any, Literal, Self, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, WithJsonSchema, create_model
 
 from vmselect._checks import check_indent
-from vmselect.findings import Finding
 
 Numbers = dict[str, float]
 # A float field would print 50 epochs as 50.0.
@@ -28,6 +28,12 @@ class Output(BaseModel):
     """A JSON object that is printed. Fields that the model does not define are errors."""
 
     model_config = ConfigDict(extra="forbid")
+
+    @classmethod
+    def of(cls, result: object, **values: object) -> Self:
+        """The output of ``result``: its attributes with the names of the fields, except the fields in ``values``."""
+        names = [name for name in cls.model_fields if name not in values and hasattr(result, name)]
+        return cls(**{name: plain(getattr(result, name)) for name in names}, **values)
 
     def payload(self) -> dict[str, Any]:
         """The fields that were set, as plain values."""
@@ -63,9 +69,19 @@ class Spread(Output):
     high: float
 
 
-def describe_findings(findings: Iterable[Finding]) -> list[FindingOutput]:
-    """``findings`` for output."""
-    return [FindingOutput(**asdict(finding)) for finding in findings]
+def plain(value: Any) -> Any:
+    """``value`` as values that JSON can contain: a table as rows, an object as its fields, NaN and infinity as None."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {str(name): plain(part) for name, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(part) for part in value]
+    if is_dataclass(value):
+        return plain(vars(value))
+    if hasattr(value, "columns"):
+        return [plain(row) for row in value.to_dict("records")]
+    return plain(value.item()) if hasattr(value, "item") else value
 
 
 def derive_model(source: type, name: str = "", /, **changes: Any) -> type[Output]:

@@ -9,7 +9,6 @@ import functools
 import inspect
 import io
 import json
-import math
 import sys
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -21,7 +20,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from vmselect._models import Output
+from vmselect._models import Output, plain
 from vmselect.errors import ArgumentError
 from vmselect.units import printable
 
@@ -85,7 +84,7 @@ def emit(
 def make_rows(rows: Iterable[Mapping[str, object]], model: type[Output], columns: Sequence[str] = ()) -> list[Row]:
     """``rows`` as plain values of the fields of ``model``, or only of ``columns``; NaN becomes None."""
     names = columns or tuple(model.model_fields)
-    return [model(**{name: _plain(row.get(name)) for name in names}).payload() for row in rows]
+    return [model(**{name: plain(row.get(name)) for name in names}).payload() for row in rows]
 
 
 def print_json(value: Output | Sequence[Mapping[str, object]]) -> None:
@@ -235,15 +234,8 @@ def _replace_unprintable() -> None:
         sys.stdout.reconfigure(errors="replace")
 
 
-def _plain(value: object) -> object:
-    """Convert ``value`` for JSON: a numpy scalar to a Python number, NaN and infinity to None."""
-    if hasattr(value, "item"):
-        value = value.item()
-    return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
 def _cell(value: object) -> object:
-    value = _plain(value)
+    value = plain(value)
     if isinstance(value, bool):
         return "yes" if value else "no"
     return "" if value is None else value

@@ -4,15 +4,14 @@
 
 from __future__ import annotations
 
-import math
-from dataclasses import asdict, fields
+from dataclasses import fields
 from functools import singledispatch
 from typing import Literal, get_type_hints
 
-from vmselect._models import FindingOutput, OpenOutput, Output, derive_model, describe_findings, make_model
+from vmselect._models import FindingOutput, OpenOutput, Output, derive_model, make_model
 from vmselect.comparison.changes import Change, Changes, ratio_percents
 from vmselect.comparison.effects import Effects
-from vmselect.comparison.groups import TEST_FIELDS, Comparison, plain_rows
+from vmselect.comparison.groups import TEST_FIELDS, Comparison
 from vmselect.comparison.requirements import Fact, Scores
 from vmselect.comparison.significance import Summary
 from vmselect.comparison.speedup import Scaling, Speedup
@@ -210,70 +209,30 @@ def describe(result: object) -> Output:
 
 @describe.register
 def _(result: Comparison) -> ComparisonOutput:
-    metric = result.metric
-    return ComparisonOutput(
-        metric=Metric(name=metric.name, unit=metric.unit, better=metric.better),
-        by=list(result.by),
-        within=list(result.within),
-        unit=result.unit,
-        baseline=result.baseline,
-        confidence=result.confidence,
-        groups=plain_rows(result.groups),
-        pairs=plain_rows(result.pairs),
-        test={name: result.test[name] for name in TEST_FIELDS},
-        winner=result.winner,
-        verdict=result.verdict,
-        values={name: list(values) for name, values in result.values.items()},
-        scenarios=plain_rows(result.scenarios),
-        shifts=plain_rows(result.shifts),
-        findings=describe_findings(result.findings),
+    return ComparisonOutput.of(
+        result, metric=Metric.of(result.metric), test={name: result.test[name] for name in TEST_FIELDS}
     )
 
 
 @describe.register
 def _(result: Effects) -> EffectsOutput:
-    metric = result.metric
-    return EffectsOutput(
-        metric=Metric(name=metric.name, unit=metric.unit, better=metric.better),
-        scale=result.scale,
-        confidence=result.fit.confidence,
-        average=result.average,
-        error=Error(source=result.fit.error_source, freedom=result.fit.error_freedom),
-        cells=plain_rows(result.cells),
-        main=plain_rows(result.main),
-        interactions=plain_rows(result.interactions),
-        factors=plain_rows(result.factors),
-        verdict=result.verdict,
-        findings=describe_findings(result.findings),
-    )
+    error = Error(source=result.fit.error_source, freedom=result.fit.error_freedom)
+    return EffectsOutput.of(result, metric=Metric.of(result.metric), confidence=result.fit.confidence, error=error)
 
 
 @describe.register
 def _(result: Scaling) -> ScalingOutput:
-    rows = [
-        {name: None if value in (math.inf, -math.inf) else value for name, value in asdict(row).items()}
-        for row in result.rows
-    ]
-    findings = describe_findings(result.findings)
-    return ScalingOutput(epochs=result.epochs, confidence=result.confidence, rows=rows, findings=findings)
+    return ScalingOutput.of(result)
 
 
 @describe.register
 def _(result: Scores) -> ScoresOutput:
-    return ScoresOutput(
-        title=result.title,
-        best=result.best,
-        table=plain_rows(result.table),
-        parts=plain_rows(result.parts),
-        excluded=dict(result.excluded),
-        verdict=result.verdict,
-    )
+    return ScoresOutput.of(result)
 
 
 @describe.register
 def _(result: Changes) -> ChangesOutput:
-    changes = [describe_change(change) for change in result]
-    return ChangesOutput(changes=changes, exceeds=result.exceeds, findings=describe_findings(result.findings))
+    return ChangesOutput.of(result, changes=[describe_change(change) for change in result])
 
 
 def describe_change(change: Change) -> ChangeOutput:
@@ -282,11 +241,8 @@ def describe_change(change: Change) -> ChangeOutput:
     step, step_low, step_high = ratio_percents(change.step_ratio) if change.step_ratio else (None, None, None)
     time, time_low, time_high = ratio_percents(change.time_ratio)
     usd, usd_low, usd_high = change.usd or (None, None, None)
-    return ChangeOutput(
-        title=change.title,
-        model=change.model,
-        instance_type=change.instance_type,
-        batch_size=change.batch_size,
+    return ChangeOutput.of(
+        change,
         epochs_old=change.epochs[0],
         epochs_new=change.epochs[1],
         step_seconds_old=step_old,
@@ -299,7 +255,6 @@ def describe_change(change: Change) -> ChangeOutput:
         time_percent=time,
         time_percent_low=time_low,
         time_percent_high=time_high,
-        usd_per_hour=change.usd_per_hour,
         usd_change=usd,
         usd_change_low=usd_low,
         usd_change_high=usd_high,

@@ -8,10 +8,9 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-import pandas as pd
 
 from vmselect import __version__
-from vmselect._models import FindingOutput, Number, Numbers, Output, Spread, derive_model, describe_findings, make_model
+from vmselect._models import FindingOutput, Number, Numbers, Output, Spread, derive_model, make_model, plain
 from vmselect.energy.grids import DEFAULT
 from vmselect.estimation.runtime import COEFFICIENTS, Coefficient
 from vmselect.findings import Finding
@@ -230,7 +229,7 @@ def ranking_output(ranking: Ranking, *, top: int | None = None) -> RankingOutput
     values["excluded"] = [vars(candidate) for candidate in ranking.excluded[:top]]
     values["expected_regret"] = ranking.expected_regret
     values["next_probe"] = vars(ranking.next_probe) if ranking.next_probe else None
-    values["scaling"] = GpuCounts(verdict=ranking.scaling_verdict, rows=_plain_rows(ranking.scaling))
+    values["scaling"] = GpuCounts(verdict=ranking.scaling_verdict, rows=plain(ranking.scaling))
     values["rows"] = [
         writer.row(row, place_of[int(position)]) for row, position in zip(ranking.rows[:top], positions, strict=True)
     ]
@@ -252,7 +251,7 @@ class _Writer:
 
     def findings(self) -> dict[str, Any]:
         """The findings of the parts made so far, and the positions of those of the whole ranking."""
-        return {"ranking_findings": self._whole, "findings": describe_findings(self._positions)}
+        return {"ranking_findings": self._whole, "findings": plain(list(self._positions))}
 
     def inputs(self, candidates: Sequence[int], machines: Sequence[int]) -> dict[str, Any]:
         """Fields of :class:`RankingInputs` except findings and excluded candidates."""
@@ -277,19 +276,11 @@ class _Writer:
 
     def _machine(self, machine: int) -> Machine:
         estimate = self._ranking.candidates.machine_estimates[machine]
-        return Machine(
-            instance_type=estimate.instance_type,
-            provider=estimate.provider,
-            batch_size=estimate.batch_size,
-            title=estimate.title,
-            basis=estimate.basis,
-            repetitions=estimate.repetitions,
-            probe_seconds=estimate.probe_seconds,
-            iterations=estimate.iterations,
-            factors=dict(estimate.factors),
+        return Machine.of(
+            estimate,
+            epochs=list(estimate.epochs) if estimate.epochs else None,
             method=estimate.runtime.method,
             runtime=estimate.runtime.coefficients(),
-            epochs=list(estimate.epochs) if estimate.epochs else None,
             power=self._ranking.candidates.power.to_dict(machine),
         )
 
@@ -314,9 +305,3 @@ class _Writer:
         values = vars(row) | {"factors": dict(row.factors), "measures": measures}
         values |= {"limit_chances": dict(row.limit_chances), "findings": self._number(row.findings)}
         return RowOutput(**values, candidate=candidate)
-
-
-def _plain_rows(table: pd.DataFrame) -> list[dict[str, Any]]:
-    """The rows of a table as plain values for JSON; an unknown number is None."""
-    rows = table.astype(object).where(table.notna(), None).to_dict("records")
-    return [{str(name): value for name, value in row.items()} for row in rows]

@@ -4,13 +4,12 @@
 
 from __future__ import annotations
 
-import math
-from dataclasses import asdict, fields
+from dataclasses import fields
 
-from vmselect._models import FindingOutput, Output, derive_model, describe_findings
+from vmselect._models import FindingOutput, Output, derive_model, plain
 from vmselect.records.forecast import Basis
 from vmselect.scoring.forecast import Unscored
-from vmselect.scoring.score import BY, Accuracy, AccuracyRow, Score
+from vmselect.scoring.score import BY, AccuracyRow, Score
 
 
 class ScoreGroup(Output):
@@ -102,23 +101,13 @@ class ScoreOutput(Output):
 
 def describe_score(score: Score) -> ScoreOutput:
     """``score`` for output."""
-    worst = [case.row() | {"findings": describe_findings(case.findings)} for case in score.worst]
-    return ScoreOutput(
-        verdict=score.verdict,
+    return ScoreOutput.of(
+        score,
         outcomes=len(score),
-        mean_error_percent=score.mean_error_percent,
-        bias_percent=score.bias_percent,
-        coverage=score.coverage,
-        confidence=score.confidence,
-        width_percent=score.width_percent,
-        regret=score.regret,
         groups={name: score.group_rows(name) for name in BY},
-        reliability=score.reliability.to_dict("records"),
-        worst=worst,
+        worst=[case.row() | {"findings": plain(case.findings)} for case in score.worst],
         cases=[case.row() for case in score.cases],
-        unscored=[asdict(outcome) for outcome in score.unscored],
         waiting=[Waiting(forecast=forecast.id, title=forecast.title) for forecast in score.waiting],
-        findings=describe_findings(score.findings),
     )
 
 
@@ -138,24 +127,3 @@ class AccuracyOutput(Output):
     regret: dict[str, float | None]
     excluded: list[UnscoredOutput]
     verdict: str
-
-
-def describe_accuracy(accuracy: Accuracy) -> AccuracyOutput:
-    """``accuracy`` for output. The relative error of a training of zero seconds is null, because JSON has no NaN."""
-    rows = [
-        {
-            name: None if isinstance(value, float) and not math.isfinite(value) else value
-            for name, value in asdict(row).items()
-        }
-        for row in accuracy.rows
-    ]
-    return AccuracyOutput(
-        rows=rows,
-        mean_error_percent=accuracy.mean_error_percent,
-        coverage=accuracy.coverage,
-        confidence=accuracy.confidence,
-        kendall_tau=dict(accuracy.kendall_tau),
-        regret=dict(accuracy.regret),
-        excluded=[asdict(training) for training in accuracy.excluded],
-        verdict=accuracy.verdict,
-    )

@@ -375,9 +375,9 @@ class Accuracy:
     def to_json(self, *, indent: int | None = None) -> str:
         """All results as JSON text."""
         # The models take time to import, and most results are never written as JSON.
-        from vmselect.scoring.output import describe_accuracy
+        from vmselect.scoring.output import AccuracyOutput
 
-        return describe_accuracy(self).to_json(indent=indent)
+        return AccuracyOutput.of(self).to_json(indent=indent)
 
     def chart(self, kind: str = "real-estimate", **options: object) -> Any:
         """An Altair chart with a pair of bars (real, estimate) per training."""

@@ -205,17 +205,16 @@ function expected(candidate, settings, field, count) {
   return MEASURES.find(({ fields }) => fields[0] === field).of(candidate, seconds, settings);
 }
 
-/** The terms of the time of a row: a map from name to seconds. */
+/** The terms of the time of a row: a map from name to seconds, without terms of 0 s. */
 function termSeconds(row) {
   const { model } = row.candidate;
   const counts = countsOf(model, row.epochs);
-  const terms = new Map(Object.entries(model.terms).map(([term, [once, perEpoch]]) => [term, once + perEpoch * row.epochs]));
+  const terms = Object.entries(model.terms).map(([term, [once, perEpoch]]) => [term, once + perEpoch * row.epochs]);
   // Each count of validations is a term of its own, and has the same name.
-  for (const [seconds, multiplies] of model.parts) {
-    if (!["once", "epochs"].includes(multiplies) && counts[multiplies]) terms.set(multiplies, seconds * counts[multiplies]);
-  }
-  if (row.seconds > row.work_seconds) terms.set("interruptions", row.seconds - row.work_seconds);
-  return terms;
+  const validating = model.parts.filter(([, multiplies]) => !["once", "epochs"].includes(multiplies));
+  terms.push(...validating.map(([seconds, multiplies]) => [multiplies, seconds * counts[multiplies]]));
+  if (row.seconds > row.work_seconds) terms.push(["interruptions", row.seconds - row.work_seconds]);
+  return new Map(terms.filter(([, seconds]) => seconds));
 }
 
 /**
