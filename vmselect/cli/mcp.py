@@ -82,8 +82,8 @@ def mcp(
 
     server_module = _require("mcp.server.lowlevel")
     stdio = _require("mcp.server.stdio")
-    folders = [Path(os.path.realpath(check_path("folder", one))) for one in folder or [Path()]]
-    missing = next((one for one in folders if not one.is_dir()), None)
+    folders = [Path(os.path.realpath(check_path("folder", path))) for path in folder or [Path()]]
+    missing = next((path for path in folders if not path.is_dir()), None)
     if missing is not None:
         raise ArgumentError(f"{missing} is not a folder. Give --folder the path of an existing folder.")
     if sys.stdin.isatty():
@@ -148,14 +148,14 @@ class Tool:
         schema: dict[str, Any] = _without_titles(self.arguments.model_json_schema())
         return schema
 
-    def call(self, given: Mapping[str, Any], folders: Sequence[Path]) -> dict[str, Any]:
-        """Check the ``given`` arguments and return the result of the tool. Raise a VmselectError if this fails."""
+    def call(self, arguments: Mapping[str, Any], folders: Sequence[Path]) -> dict[str, Any]:
+        """Check the ``arguments`` arguments and return the result of the tool. Raise a VmselectError if this fails."""
         from pydantic import ValidationError
 
         from vmselect.records.base import describe_invalid
 
         try:
-            checked = self.arguments.model_validate(given)
+            checked = self.arguments.model_validate(arguments)
         except ValidationError as invalid:
             problem = describe_invalid(invalid.errors(include_url=False, include_input=False)[0])
             raise ArgumentError(
@@ -219,13 +219,13 @@ def list_tools() -> dict[str, Tool]:
 
 def _parameters(*sources: Callable[..., Any], omit: Iterable[str] = (), **defaults: Any) -> dict[str, Any]:
     """Return the parameters of ``sources`` except those in ``omit``; ``defaults`` replaces their default values."""
-    found = {
+    parameters = {
         name: parameter
         for source in sources
         for name, parameter in inspect.signature(source, eval_str=True).parameters.items()
         if name not in ("format", *omit)
     }
-    return found | {name: found[name].replace(default=value) for name, value in defaults.items()}
+    return parameters | {name: parameters[name].replace(default=value) for name, value in defaults.items()}
 
 
 def _ranking_parameters(**others: Any) -> dict[str, Any]:
@@ -254,7 +254,7 @@ def _describe(option: Any) -> str:
     """Return the help text of a command-line option, in which names of options are replaced by names of arguments."""
     text = option.help or ""
     default = f" Default: {option.show_default}." if isinstance(option.show_default, str) else ""
-    return re.sub(r"--([a-z][a-z-]+)", lambda found: found[1].replace("-", "_"), text + default)
+    return re.sub(r"--([a-z][a-z-]+)", lambda match: match[1].replace("-", "_"), text + default)
 
 
 def _without_titles(schema: Any) -> Any:
@@ -262,13 +262,13 @@ def _without_titles(schema: Any) -> Any:
     if isinstance(schema, dict):
         kept = {key: value for key, value in schema.items() if key != "title" or not isinstance(value, str)}
         return {key: _without_titles(value) for key, value in kept.items()}
-    return [_without_titles(one) for one in schema] if isinstance(schema, list) else schema
+    return [_without_titles(part) for part in schema] if isinstance(schema, list) else schema
 
 
 def _restrict(name: str, value: Any, folders: Sequence[Path]) -> Any:
     """Return the path or paths ``value`` with all links resolved. Raise an error if one is outside ``folders``."""
     if isinstance(value, list):
-        return [str(_restrict(name, one, folders)) for one in value]
+        return [str(_restrict(name, part, folders)) for part in value]
     if "://" in str(value):
         raise ArgumentError(f"{name} is a URL, and this server reads local files only. Give a local path.")
     path = Path(os.path.realpath(folders[0] / check_path(name, value)))
@@ -294,22 +294,22 @@ def _prices(
     **search: Any,
 ) -> dict[str, Any]:
     listed = open_catalog(catalog, date=date, own_prices=own_prices)
-    found = find_prices(listed, instance_type or [], retired=retired or bool(date), **search)
-    shown = found.rows if top is None else found.rows.head(top)
+    prices = find_prices(listed, instance_type or [], retired=retired or bool(date), **search)
+    shown = prices.rows if top is None else prices.rows.head(top)
     return {
         "prices": make_rows(frame_rows(shown), price_model()),
-        "omitted": len(found.rows) - len(shown),
-        "origin": found.origin,
-        "findings": _plain_findings(found.findings),
+        "omitted": len(prices.rows) - len(shown),
+        "origin": prices.origin,
+        "findings": _plain_findings(prices.findings),
     }
 
 
 def _estimate(*, profiles: list[str], **options: Any) -> dict[str, Any]:
-    found = estimate_trainings(profiles, **options)
+    estimates = estimate_trainings(profiles, **options)
     return {
-        "estimates": [row.payload() for row in found.rows],
-        "findings": _plain_findings(found.findings),
-        "errors": [str(error) for error in found.failed],
+        "estimates": [row.payload() for row in estimates.rows],
+        "findings": _plain_findings(estimates.findings),
+        "errors": [str(error) for error in estimates.failed],
     }
 
 
@@ -362,11 +362,11 @@ def _compare(
     names = split_names(metric, option="metric")
     prices = PriceOptions(**{field.name: options.pop(field.name) for field in fields(PriceOptions)})
     common = comparison_options(names, prices, **options)
-    found = compare_groups(
+    comparisons = compare_groups(
         load_records(paths), by=by, metrics=names, baseline=baseline, within=within, unit=unit, alpha=alpha,
         better=better, **common,
     )  # fmt: skip
-    return {"comparisons": [describe(comparison).payload() for comparison in found]}
+    return {"comparisons": [describe(comparison).payload() for comparison in comparisons]}
 
 
 def _plan_sweep(

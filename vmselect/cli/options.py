@@ -197,12 +197,16 @@ def with_options(kind: type, argument: str) -> Callable[[Command], Command]:
 
     def decorate(command: Command) -> Command:
         shared = inspect.signature(kind, eval_str=True).parameters
-        own = [one for one in inspect.signature(command, eval_str=True).parameters.values() if one.name != argument]
+        own = [
+            parameter
+            for parameter in inspect.signature(command, eval_str=True).parameters.values()
+            if parameter.name != argument
+        ]
 
         @functools.wraps(command)
-        def run(**given: Any) -> None:
-            options = kind(**{name: given.pop(name) for name in shared})
-            command(**given, **{argument: options})
+        def run(**arguments: Any) -> None:
+            options = kind(**{name: arguments.pop(name) for name in shared})
+            command(**arguments, **{argument: options})
 
         run.__signature__ = inspect.Signature([*own, *shared.values()])  # type: ignore[attr-defined]
         return run
@@ -212,15 +216,19 @@ def with_options(kind: type, argument: str) -> Callable[[Command], Command]:
 
 def with_ranking_options(command: Command) -> Command:
     """Return ``command`` with all options of a ranking, which it receives as ``options``."""
-    own = [one for one in inspect.signature(command, eval_str=True).parameters.values() if one.name != "options"]
+    own = [
+        parameter
+        for parameter in inspect.signature(command, eval_str=True).parameters.values()
+        if parameter.name != "options"
+    ]
     shared = dict(inspect.signature(RankingOptions, eval_str=True).parameters)
     del shared["values"]
 
     @functools.wraps(command)
-    def run(**given: Any) -> None:
-        values = {option.name: parse(option, given.pop(option.name)) for option in OPTIONS}
-        options = RankingOptions(**{name: given.pop(name) for name in shared}, values=values)
-        command(**given, options=options)
+    def run(**arguments: Any) -> None:
+        values = {option.name: parse(option, arguments.pop(option.name)) for option in OPTIONS}
+        options = RankingOptions(**{name: arguments.pop(name) for name in shared}, values=values)
+        command(**arguments, options=options)
 
     parameters = [*own, *map(as_parameter, OPTIONS), *shared.values()]
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
@@ -250,10 +258,10 @@ def note_unknown_type(instance_type: str) -> str | None:
     from vmselect.catalog import Catalog, describe_unpriced, find_nearest, last_sold
 
     try:
-        known = {str(name) for name in Catalog.default().offers(market=None)["instance_type"].unique()}
+        types = {str(name) for name in Catalog.default().offers(market=None)["instance_type"].unique()}
     except CatalogError:  # a damaged price file
         return None
-    near = [] if instance_type in known else find_nearest(instance_type, known)
+    near = [] if instance_type in types else find_nearest(instance_type, types)
     if not near or describe_unpriced(instance_type) or last_sold(instance_type):
         return None
     return f"No instance type in the price catalog is named {instance_type}. Similar names: {', '.join(near)}."

@@ -122,12 +122,12 @@ def rank(
     if ranking and ranking.scaling_verdict:
         print_err([ranking.scaling_verdict])
     if compared is not None:
-        for who, ratio in compared.head(top).iterrows():
-            name = ", ".join(map(str, who)) if isinstance(who, tuple) else who
+        for key, ratio in compared.head(top).iterrows():
+            name = ", ".join(map(str, key)) if isinstance(key, tuple) else key
             ratios = f"{ratio.price_ratio:.3g} times the price, {ratio.speed_up:.3g} times the speed"
             print_err([f"{name}: {ratios} and {ratio.cost_ratio:.3g} times the cost of {relative_to}."])
     if accuracy is not None:
-        print_err([*str(accuracy).splitlines(), *(f"Not compared: {one}." for one in accuracy.excluded)])
+        print_err([*str(accuracy).splitlines(), *(f"Not compared: {exclusion}." for exclusion in accuracy.excluded)])
 
 
 def make_ranking(

@@ -81,7 +81,7 @@ class Candidates:
     @cached_property
     def form(self) -> ClosedForm:
         """Seconds as a function of the number of epochs, with a row per machine estimate."""
-        return ClosedForm.stack([one.runtime.form for one in self.machine_estimates])
+        return ClosedForm.stack([machine.runtime.form for machine in self.machine_estimates])
 
     def work(self, epochs: Interval[Floats], *, early_stopping: bool = False) -> Interval[Floats]:
         """Time of each machine estimate without interruptions; ``epochs`` has a row per estimate, or one for all.
@@ -99,13 +99,15 @@ class Candidates:
     def usd_per_hour(self) -> Floats:
         """Price in USD per hour of all nodes of each candidate together."""
         price = self.once("price", lambda: self.offers["usd_per_hour"].to_numpy(dtype=float))
-        nodes = self.once("nodes", lambda: np.array([one.nodes for one in self.machine_estimates], dtype=float))
+        nodes = self.once("nodes", lambda: np.array([machine.nodes for machine in self.machine_estimates], dtype=float))
         return np.asarray(price[self.offer] * nodes[self.machine_estimate])
 
     @cached_property
     def moving_usd(self) -> Floats:
         """One-time cost in USD of moving the training data to the machine of each candidate."""
-        moving = self.once("moving", lambda: np.array([one.moving_usd for one in self.machine_estimates], dtype=float))
+        moving = self.once(
+            "moving", lambda: np.array([machine.moving_usd for machine in self.machine_estimates], dtype=float)
+        )
         return np.asarray(moving[self.machine_estimate])
 
     @property
@@ -125,13 +127,17 @@ class Candidates:
         0 if it has none, if the training uses only some of them, or if it is unknown how many the training uses.
         """
         estimates = self.machine_estimates
-        used = np.array([math.nan if one.gpus_used is None else one.gpus_used for one in estimates], dtype=float)
-        nodes = np.array([one.nodes for one in estimates], dtype=float)
+        used = np.array(
+            [math.nan if machine.gpus_used is None else machine.gpus_used for machine in estimates], dtype=float
+        )
+        nodes = np.array([machine.nodes for machine in estimates], dtype=float)
         which, model = self.machine_estimate, self.offers["gpu_model"]
         named = (model.notna() & (model != "")).to_numpy(dtype=bool)[self.offer]
         sold = np.nan_to_num(self.offers["gpu_count"].to_numpy(dtype=float))[self.offer]
         # A time that was predicted for one GPU of several tells nothing about the whole machine.
-        predicted = np.array([one.prediction.gpus if one.prediction else math.nan for one in estimates], dtype=float)
+        predicted = np.array(
+            [machine.prediction.gpus if machine.prediction else math.nan for machine in estimates], dtype=float
+        )
         supposed = np.where(sold == 1, sold, predicted[which])
         trains = np.where(np.isnan(used[which]), supposed, used[which])
         all_used = named & (sold >= 1) & (sold % 1 == 0) & (trains == sold)
@@ -152,7 +158,7 @@ class Candidates:
         """Index of the batch size of each candidate in the ascending batch sizes of all machine estimates."""
 
         def number() -> Any:
-            sizes = np.array([one.batch_size or 0 for one in self.machine_estimates])
+            sizes = np.array([machine.batch_size or 0 for machine in self.machine_estimates])
             return np.unique(sizes, return_inverse=True)[1].reshape(-1)
 
         return np.asarray(self.once("batch_size_number", number)[self.machine_estimate])
@@ -160,7 +166,7 @@ class Candidates:
     def per_machine_estimate(self, value: Callable[[MachineEstimate], Any]) -> Any:
         """Array with the result of ``value(machine_estimate)`` for each candidate."""
         values = np.empty(len(self.machine_estimates), dtype=object)
-        values[:] = [value(one) for one in self.machine_estimates]
+        values[:] = [value(machine) for machine in self.machine_estimates]
         return values[self.machine_estimate]
 
     def of(self, candidate: int) -> MachineEstimate:
@@ -169,14 +175,19 @@ class Candidates:
 
     def identity(self, candidate: int) -> dict[str, Any]:
         """Instance type, factors and offer of the candidate, as plain Python values."""
-        one, at = self.of(candidate), self.offer[candidate]
+        machine, at = self.of(candidate), self.offer[candidate]
         offer = {name: _plain(column[at]) for name, column in self._offer_columns.items()}
-        return {"instance_type": one.instance_type, "batch_size": one.batch_size, "varied": one.varied, **offer}
+        return {
+            "instance_type": machine.instance_type,
+            "batch_size": machine.batch_size,
+            "varied": machine.varied,
+            **offer,
+        }
 
     def title(self, candidate: int) -> str:
         """Text with instance type, provider, region, market and factors of the candidate."""
-        who = self.identity(candidate)
-        return self.of(candidate).title_in(who["provider"], who["region"], who["market"])
+        offer = self.identity(candidate)
+        return self.of(candidate).title_in(offer["provider"], offer["region"], offer["market"])
 
     @cached_property
     def _offer_columns(self) -> dict[str, Any]:
@@ -231,7 +242,8 @@ class _Shelf:
         self._providers = self.offers["provider"].to_numpy(dtype=str)
         self.regions = self.offers["region"].to_numpy(dtype=str)
         # A catalog without restrictions contains retired types, which are ranked only if it was asked for them.
-        self._rented = np.ones(len(self.offers), dtype=bool) if catalog.retired else ~self.offers["retired"].to_numpy()
+        retired: Bools = self.offers["retired"].to_numpy(dtype=bool)
+        self._rented: Bools = ~retired | catalog.retired
 
     def rows(self, machine: MachineEstimate | Service) -> Ints:
         """Row numbers of the offers of a machine in all regions."""
@@ -299,7 +311,7 @@ def join_offers(
 ) -> tuple[Candidates, list[Excluded]]:
     """Candidates: each machine estimate with its offers in all markets; and the machine estimates without an offer."""
     offers, matched, excluded = match_offers(machine_estimates, catalog, regions=settings.region)
-    which = np.repeat(np.arange(len(matched), dtype=np.intp), [len(mine) for mine in matched])
+    which = np.repeat(np.arange(len(matched), dtype=np.intp), [len(rows) for rows in matched])
     offer = np.concatenate([np.zeros(0, dtype=np.intp), *matched])
     # The billing increment and minimum are 0 if the provider's terms are not known.
     sellers = list(zip(offers["provider"].astype(str), offers["service"].astype(str), strict=True))
@@ -326,16 +338,16 @@ def _drop_unused_gpus(
     gpus = offers["gpu_count"].to_numpy(dtype=float)
     kept: list[Ints] = []
     excluded: list[Excluded] = []
-    for one, mine in zip(machines, matched, strict=True):
-        found = max((len(record.environment.gpus) for record in one.records), default=0)
-        idle = (np.where(np.isnan(gpus[mine]), found, gpus[mine]) > 0) & (one.gpus_used == 0)
-        kept.append(mine[~idle])
-        if len(mine) and idle.all():
+    for machine, rows in zip(machines, matched, strict=True):
+        probed_gpus = max((len(record.environment.gpus) for record in machine.records), default=0)
+        idle = (np.where(np.isnan(gpus[rows]), probed_gpus, gpus[rows]) > 0) & (machine.gpus_used == 0)
+        kept.append(rows[~idle])
+        if len(rows) and idle.all():
             reason = (
                 "the measured program used none of the machine's GPUs, so its time is not typical of this machine; "
                 "install the GPU driver and the framework's GPU build and probe again"
             )
-            excluded.append(Excluded(one.title, "unused_gpu", reason))
+            excluded.append(Excluded(machine.title, "unused_gpu", reason))
     return kept, excluded
 
 
@@ -348,38 +360,50 @@ def add_services(
     """
     sellers = catalog.unrestricted.offers(market=None)[["provider", "instance_type"]].drop_duplicates()
     of_aws = set(sellers.loc[sellers["provider"] == "aws", "instance_type"].astype(str))
-    found = list(machine_estimates)
-    for one, service in itertools.product(machine_estimates, services):
-        name = name_in_service(one.instance_type, service)
-        if name == one.instance_type or one.provider not in ("aws", None) or one.instance_type not in of_aws:
+    estimates = list(machine_estimates)
+    for machine, service in itertools.product(machine_estimates, services):
+        name = name_in_service(machine.instance_type, service)
+        if (
+            name == machine.instance_type
+            or machine.provider not in ("aws", None)
+            or machine.instance_type not in of_aws
+        ):
             continue
-        message = f"{name} was not measured: its time is that of {one.instance_type}, which has the same hardware."
+        message = f"{name} was not measured: its time is that of {machine.instance_type}, which has the same hardware."
         remedy = f"Probe {name} too if the service adds work, such as starting containers."
         finding = Finding("same-hardware", message, remedy, "info")
-        twin = replace(one, instance_type=name, measured_as=one.instance_type, findings=(*one.findings, finding))
-        found.append(twin)
-    known = {(one.instance_type, str(one.factors)) for one in machine_estimates}
-    return [one for one in found if not one.measured_as or (one.instance_type, str(one.factors)) not in known]
+        twin = replace(
+            machine, instance_type=name, measured_as=machine.instance_type, findings=(*machine.findings, finding)
+        )
+        estimates.append(twin)
+    measured = {(machine.instance_type, str(machine.factors)) for machine in machine_estimates}
+    return [
+        machine
+        for machine in estimates
+        if not machine.measured_as or (machine.instance_type, str(machine.factors)) not in measured
+    ]
 
 
-def exclude_unsold(one: MachineEstimate | Service, markets: Sequence[str] | None, sold_in: Iterable[str]) -> Excluded:
+def exclude_unsold(
+    machine: MachineEstimate | Service, markets: Sequence[str] | None, sold_in: Iterable[str]
+) -> Excluded:
     """Exclude a machine that is only sold in markets (``sold_in``) other than the chosen ``markets``.
 
     ``model.js`` of the report page writes the same text.
     """
     others = ", ".join(sorted(set(sold_in)))
-    reason = f"the catalog has no {', '.join(markets or ())} price of {one.instance_type}, only {others}"
-    return Excluded(one.title, "no_price", reason)
+    reason = f"the catalog has no {', '.join(markets or ())} price of {machine.instance_type}, only {others}"
+    return Excluded(machine.title, "no_price", reason)
 
 
 def _offers_of(names: set[str], catalog: Catalog) -> pd.DataFrame:
     """All offers of the instance types ``names``, sorted independently of their order in the catalog."""
     everything = catalog.offers(market=None)
-    mine = everything.iloc[np.flatnonzero(everything["instance_type"].isin(names))]
+    matching = everything.iloc[np.flatnonzero(everything["instance_type"].isin(names))]
     columns = ("market", "region", "service", "provider", "instance_type")  # sorted by the last column first
     # Sorting the few categories of a column is much faster than sorting a million strings.
-    alphabetical = (mine[name].cat.reorder_categories(sorted(mine[name].cat.categories)) for name in columns)
-    return mine.iloc[np.lexsort([texts.cat.codes for texts in alphabetical])].reset_index(drop=True)
+    alphabetical = (matching[name].cat.reorder_categories(sorted(matching[name].cat.categories)) for name in columns)
+    return matching.iloc[np.lexsort([texts.cat.codes for texts in alphabetical])].reset_index(drop=True)
 
 
 def _explain_no_price(
@@ -401,7 +425,9 @@ def _explain_no_price(
     owner = f" from {provider}" if provider else ""
     if date := last_sold(name):
         return f"the catalog has no price of {name}{owner}; the snapshot of {date} has it (--date {date})"
-    types = {str(known) for known in catalog.offers(market=None)["instance_type"].cat.categories} - {name}
+    types = {str(instance_type) for instance_type in catalog.offers(market=None)["instance_type"].cat.categories} - {
+        name
+    }
     if near := find_nearest(name, sorted(types)):
         correct = f"correct the name with `vmselect history label --replace` (similar names: {', '.join(near)})"
         return f"the catalog has no price of {name}{owner}; {correct}, or add a price with {OWN_PRICE}"
@@ -410,32 +436,32 @@ def _explain_no_price(
 
 def candidate_findings(candidates: Candidates, candidate: int, settings: Settings) -> tuple[Finding, ...]:
     """Findings about a candidate: its measurement, hardware, nodes, use of GPUs and market."""
-    one, who = candidates.of(candidate), candidates.identity(candidate)
-    found = [*one.findings, *_other_hardware(one, who)]
-    if one.nodes > 1:
-        message = f"{one.title}: the cost assumes that its workers run on {one.nodes} machines."
+    machine, offer = candidates.of(candidate), candidates.identity(candidate)
+    findings = [*machine.findings, *_other_hardware(machine, offer)]
+    if machine.nodes > 1:
+        message = f"{machine.title}: the cost assumes that its workers run on {machine.nodes} machines."
         remedy = "If they ran on fewer machines, set the factor 'nodes' (environment variable VMSELECT_FACTORS)."
-        found.append(Finding("several-machines", message, remedy, "info"))
-    found += _use_of_gpus(one, who["gpu_count"])
-    if who["market"] == "spot" and settings.interruptions is None:
+        findings.append(Finding("several-machines", message, remedy, "info"))
+    findings += _use_of_gpus(machine, offer["gpu_count"])
+    if offer["market"] == "spot" and settings.interruptions is None:
         message = "Times and costs of spot machines are estimated without interruptions, so they may be too low."
         remedy = "Pass interruptions= (--interruptions), and checkpoint_minutes (--checkpoint-minutes)."
-        found.append(Finding("spot-uninterrupted", message, remedy))
-    elif who["market"] == "spot" and settings.interruptions:
+        findings.append(Finding("spot-uninterrupted", message, remedy))
+    elif offer["market"] == "spot" and settings.interruptions:
         times = f"{settings.interruptions.factor:.3g} times those without interruptions"
         message = f"Expected spot times and costs are {times}, not including waits for a new machine."
         remedy = "Check the interruption rate of this instance type and region."
-        found.append(Finding("spot-expected", message, remedy, "info"))
-    return tuple(found)
+        findings.append(Finding("spot-expected", message, remedy, "info"))
+    return tuple(findings)
 
 
-def _other_hardware(one: MachineEstimate, offer: Mapping[str, Any]) -> Iterator[Finding]:
+def _other_hardware(machine: MachineEstimate, offer: Mapping[str, Any]) -> Iterator[Finding]:
     """Warnings if the probe found hardware that the offer does not include: other GPUs, or more GPUs or CPU cores.
 
     Less hardware than the offer states causes no warning, because a container may see only a part of the machine.
     """
     contradictions = []
-    seen = next((record.environment.gpus for record in one.records if record.environment.gpus), ())
+    seen = next((record.environment.gpus for record in machine.records if record.environment.gpus), ())
     if seen and offer["gpu_count"] is not None:
         sold = re.split(r"[-\s]", offer["gpu_model"] or "")[0].lower()
         others = [gpu.name for gpu in seen if sold not in re.split(r"[^a-z0-9]+", gpu.name.lower())]
@@ -443,13 +469,13 @@ def _other_hardware(one: MachineEstimate, offer: Mapping[str, Any]) -> Iterator[
         if len(seen) > max(1, offer["gpu_count"]) or offer["gpu_count"] <= 0 or not named:
             priced = f"{offer['gpu_count']:g} x {offer['gpu_model']}" if offer["gpu_model"] else "no GPU"
             contradictions.append((priced, f"{len(seen)} x {(others or [seen[0].name])[0]}"))
-    cores, vcpus = next(filter(None, map(_usable_cores, one.records)), 0), offer["vcpus"]
+    cores, vcpus = next(filter(None, map(_usable_cores, machine.records)), 0), offer["vcpus"]
     if vcpus and cores > MORE_CORES * vcpus:
         contradictions.append((f"{vcpus:g} vCPUs", f"{cores:g} CPU cores"))
-    for priced, found in contradictions:
+    for priced, probed in contradictions:
         yield Finding(
             "hardware-contradicts-price",
-            f"The price of {one.instance_type} is for a machine with {priced}, but the probe found {found}.",
+            f"The price of {machine.instance_type} is for a machine with {priced}, but the probe found {probed}.",
             "Probe again with the actual instance type, set by instance_type= or the environment variable "
             "VMSELECT_INSTANCE_TYPE.",
         )
@@ -461,22 +487,20 @@ def _usable_cores(profile: Profile) -> float | None:
     return min(filter(None, (seen, allowed)), default=None)
 
 
-def _use_of_gpus(one: MachineEstimate, gpu_count: float | None) -> Iterator[Finding]:
+def _use_of_gpus(machine: MachineEstimate, gpu_count: float | None) -> Iterator[Finding]:
     if not gpu_count or gpu_count < 1:
         return
-    used = one.gpus_used
+    # Machines whose training used none of their GPUs were excluded: their time is not typical of them.
+    used = machine.gpus_used
     if used is not None and used < gpu_count:
-        remedy = (
-            "Train on all GPUs with a distribution strategy, or rent a machine with fewer GPUs."
-            if used
-            else "Install the GPU driver and the framework's GPU build and probe again, or rent a machine without GPUs."
-        )
-        yield Finding("unused-gpus", f"{one.title} trained on {used} of its {gpu_count:g} GPUs.", remedy)
-    spread_over = (used if used else gpu_count) * one.nodes
-    if one.batch_size and spread_over > 1 and one.batch_size / spread_over < THIN_BATCH:
+        remedy = "Train on all GPUs with a distribution strategy, or rent a machine with fewer GPUs."
+        yield Finding("unused-gpus", f"{machine.title} trained on {used} of its {gpu_count:g} GPUs.", remedy)
+    spread_over = (used if used else gpu_count) * machine.nodes
+    if machine.batch_size and spread_over > 1 and machine.batch_size / spread_over < THIN_BATCH:
+        share = f"{machine.batch_size / spread_over:.3g} examples of a batch"
         yield Finding(
             "thin-batch",
-            f"{one.title}: each of {spread_over:g} GPUs gets {one.batch_size / spread_over:.3g} examples of a batch.",
+            f"{machine.title}: each of {spread_over:g} GPUs gets {share}.",
             "Use a larger batch size, or a machine with fewer GPUs: small batches leave a GPU partly idle.",
             "info",
         )

@@ -61,15 +61,15 @@ def assess(candidates: Candidates, settings: Settings) -> Assessment:
     limits = np.zeros(measures["time"].value.shape, dtype=np.int8)
     limit_chances = {}
     for position in reversed(range(len(LIMITED))):
-        one = LIMITED[position]
-        most = one.limit_of(settings)
+        limited = LIMITED[position]
+        most = limited.limit_of(settings)
         if most is not None:
-            kept = limit_chances[one.name] = limit_chance(measures[one.name], most, settings.confidence)
-            if one.name == "time" and settings.interruptions:
+            kept = limit_chances[limited.name] = limit_chance(measures[limited.name], most, settings.confidence)
+            if limited.name == "time" and settings.interruptions:
                 kept[candidates.is_spot] = _spot_chances(settings, work, most)[
                     candidates.machine_estimate[candidates.is_spot]
                 ]
-            broken = measures[one.name].value > most if settings.chance is None else kept < settings.chance
+            broken = measures[limited.name].value > most if settings.chance is None else kept < settings.chance
             limits[broken] = FIRST_LIMIT + position
     for name in OPTIONAL:
         if settings.needs(name):
@@ -98,13 +98,13 @@ def assess(candidates: Candidates, settings: Settings) -> Assessment:
         pareto[rows, column] = pareto_front(here["time"], here["cost"])
         rank[ordered, column] = np.arange(1, len(ordered) + 1)
         first = {name: float(v[ordered[0], column]) if len(ordered) else 0.0 for name, v in values.items()}
-        found = estimate_chances(
+        chances = estimate_chances(
             candidates, settings, times.column(column), mean_epochs, errors, groups, ordered, lowest, first
         )
-        chance[:, column], tied[:, column] = found.chance, found.likely
+        chance[:, column], tied[:, column] = chances.chance, chances.likely
         tied[ordered[:1], column] = True
         order.append(ordered)
-        regret.append(found.regret)
+        regret.append(chances.regret)
     return Assessment(
         epochs=np.broadcast_to(epochs.value, (len(candidates.machine_estimates), epochs.value.shape[1])), work=work,
         measures=measures, limits=limits, limit_chances=limit_chances, score=value, rank=rank, chance=chance, tied=tied,
@@ -123,13 +123,13 @@ def _sort(scores: Floats, values: Mapping[str, Floats], best: Mapping[str, float
     equal = ascending[1:] == ascending[:-1]
     tied = np.flatnonzero(np.append(equal, False) | np.append(False, equal))
     if len(tied):
-        some = order[tied]
-        keys = {name: each[some] for name, each in values.items()}
+        equal_rows = order[tied]
+        keys = {name: each[equal_rows] for name, each in values.items()}
         whole = score(
             dict.fromkeys(keys, 1 / len(keys)), keys, {name: np.asarray(least) for name, least in best.items()}
         )
         # The candidates with one score stay within their places, as they are ordered by the score first.
-        order[tied] = some[np.lexsort([some, *reversed(keys.values()), whole, ascending[tied]])]
+        order[tied] = equal_rows[np.lexsort([equal_rows, *reversed(keys.values()), whole, ascending[tied]])]
     return order
 
 
@@ -146,7 +146,9 @@ def _spot_chances(settings: Settings, work: Interval[Floats], most: float) -> Fl
 def _mean_epochs(candidates: Candidates, epochs: Interval[Floats]) -> Interval[Floats]:
     """Mean number of epochs of each machine estimate. Its interval has a width only if a convergence study gives it."""
     count = np.broadcast_to(epochs.value[:, 0], (len(candidates.machine_estimates),))
-    half = np.array([one.epochs.mean_half_width if one.epochs else 0.0 for one in candidates.machine_estimates])
+    half = np.array(
+        [machine.epochs.mean_half_width if machine.epochs else 0.0 for machine in candidates.machine_estimates]
+    )
     return Interval(count, count * np.exp(-half), count * np.exp(half))
 
 
@@ -158,7 +160,7 @@ def _count_epochs(candidates: Candidates, settings: Settings) -> Interval[Floats
     if settings.epochs:
         counts = np.array([settings.epochs], dtype=float)
         return Interval.exact(counts)
-    studied = [tuple(one.epochs or (0, 0, 0)) for one in candidates.machine_estimates]
+    studied = [tuple(machine.epochs or (0, 0, 0)) for machine in candidates.machine_estimates]
     return Interval(*np.array(studied, dtype=float).reshape(-1, 3, 1).transpose(1, 0, 2))
 
 

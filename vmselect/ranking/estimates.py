@@ -133,21 +133,24 @@ class MachineEstimate:
         """Smallest number of GPUs of one machine on which a probed training ran; None if it is not known."""
         seen = [record.environment for record in self.records if record.outcome != "given"]
         used = [
-            min(one.framework_gpus * (one.workers_per_machine or 1), one.replicas * one.workers)
-            for one in seen
-            if one.framework_gpus is not None
+            min(
+                environment.framework_gpus * (environment.workers_per_machine or 1),
+                environment.replicas * environment.workers,
+            )
+            for environment in seen
+            if environment.framework_gpus is not None
         ]
         return min(used, default=None)
 
     @cached_property
     def iterations(self) -> dict[str, float]:
         """Mean seconds of the first step, the second step and steps 2 to 10, as far as they were recorded."""
-        found: dict[str, list[float]] = defaultdict(list)
+        times: dict[str, list[float]] = defaultdict(list)
         for record in self.records if self.basis == "measured" else ():
             for name in ("first_iteration", "second_iteration", "mean_2_10"):
                 if (seconds := getattr(record, f"{name}_seconds")) is not None:
-                    found[name].append(seconds)
-        return {name: statistics.fmean(values) for name, values in found.items()}
+                    times[name].append(seconds)
+        return {name: statistics.fmean(values) for name, values in times.items()}
 
     @property
     def machine_key(self) -> tuple[Any, ...]:
@@ -195,7 +198,7 @@ def recalibrate(
 class Measured:
     """Machine estimates made from profiles, at the probed batch sizes and, on demand, at other batch sizes."""
 
-    def __init__(self, profiles: Sequence[Profile], fit: Fit, *, given: Iterable[str] = ()) -> None:
+    def __init__(self, profiles: Sequence[Profile], fit: Fit, *, arguments: Iterable[str] = ()) -> None:
         self.machine_estimates: list[MachineEstimate] = []
         reason = f"the profile does not name its instance type; {NAME_THE_MACHINE}"
         unknown = [profile for profile in profiles if profile.instance_type is None]
@@ -204,29 +207,34 @@ class Measured:
         self._examinations = {profile.id: Examination.of(profile) for profile in profiles if profile.instance_type}
         self._disturbances = {name: examination.disturbance for name, examination in self._examinations.items()}
         for identity, group in group_repetitions(p for p in profiles if p.instance_type is not None).items():
-            self._measure(identity, group, tuple(given))
+            self._measure(identity, group, tuple(arguments))
         self.machine_estimates.sort(
-            key=lambda one: (one.instance_type, one.provider or "", one.batch_size or 0, one.machine_key)
+            key=lambda machine: (
+                machine.instance_type,
+                machine.provider or "",
+                machine.batch_size or 0,
+                machine.machine_key,
+            )
         )
 
-    def _measure(self, identity: Identity, group: list[Profile], given: Sequence[str]) -> None:
-        one = MachineEstimate(
+    def _measure(self, identity: Identity, group: list[Profile], arguments: Sequence[str]) -> None:
+        machine = MachineEstimate(
             instance_type=identity.instance_type or "", provider=identity.provider, factors=identity.settings,
             runtime=None, records=tuple(group),  # type: ignore[arg-type]
         )  # fmt: skip
-        self._records[one.machine_key] += group
+        self._records[machine.machine_key] += group
         failed = next((p for p in group if p.outcome == "out_of_memory"), None)
         if failed:
             detail = f" ({failed.detail})" if failed.detail else ""
-            self.excluded.append(Excluded(one.title, "out_of_memory", f"the training ran out of memory{detail}"))
+            self.excluded.append(Excluded(machine.title, "out_of_memory", f"the training ran out of memory{detail}"))
             return
-        check_repetitions(group, arguments=given, error=RankingError)
+        check_repetitions(group, arguments=arguments, error=RankingError)
         try:
             runtime = self._fit(group, None, self._disturbances)
         except EstimateError as impossible:
-            self.excluded.append(Excluded.unestimated(one.title, impossible, group[0].title))
+            self.excluded.append(Excluded.unestimated(machine.title, impossible, group[0].title))
             return
-        if disturbed := _refuse_disturbed(one.title, runtime):
+        if disturbed := _refuse_disturbed(machine.title, runtime):
             self.excluded.append(disturbed)
             return
         examined = [self._examinations[profile.id] for profile in group]
@@ -234,7 +242,7 @@ class Measured:
         remedies = [remedy for examination in examined for remedy in examination.narrowed_by]
         self.machine_estimates.append(
             replace(
-                one,
+                machine,
                 runtime=runtime,
                 findings=tuple(dict.fromkeys([*about, *runtime.findings])),
                 narrowed_by=(*remedies, *runtime.narrowed_by),
@@ -244,7 +252,7 @@ class Measured:
     @property
     def batch_sizes(self) -> tuple[int, ...]:
         """All probed batch sizes, in ascending order."""
-        return tuple(sorted({one.batch_size for one in self.machine_estimates if one.batch_size}))
+        return tuple(sorted({machine.batch_size for machine in self.machine_estimates if machine.batch_size}))
 
     def at_sizes(self, sizes: Sequence[int], *, name_others: bool) -> tuple[list[MachineEstimate], list[Excluded]]:
         """Machine estimates at each batch size in ``sizes``, probed or interpolated; and the exclusions.
@@ -252,29 +260,29 @@ class Measured:
         With ``name_others``, probes at other batch sizes that no interpolation used are listed as excluded.
         """
         machines: dict[tuple[Any, ...], dict[int | None, MachineEstimate]] = {}
-        for one in self.machine_estimates:
-            machines.setdefault(one.machine_key, {})[one.batch_size] = one
-        found: list[MachineEstimate] = []
+        for machine in self.machine_estimates:
+            machines.setdefault(machine.machine_key, {})[machine.batch_size] = machine
+        ranked: list[MachineEstimate] = []
         excluded: list[Excluded] = []
-        for key, known in machines.items():
-            estimates = [known[size] if size in known else self._interpolate(key, known, size) for size in sizes]
-            here = [one for one in estimates if isinstance(one, MachineEstimate)]
-            missing = [one for one in estimates if isinstance(one, Excluded)]
-            found += here
-            if name_others and all(one.basis == "measured" for one in here):
-                wanted = ", ".join(map(str, sizes))
-                for size, one in known.items():
+        for key, by_size in machines.items():
+            estimates = [by_size[size] if size in by_size else self._interpolate(key, by_size, size) for size in sizes]
+            here = [machine for machine in estimates if isinstance(machine, MachineEstimate)]
+            missing = [machine for machine in estimates if isinstance(machine, Excluded)]
+            ranked += here
+            if name_others and all(machine.basis == "measured" for machine in here):
+                named_sizes = ", ".join(map(str, sizes))
+                for size, machine in by_size.items():
                     if size not in sizes:
-                        reason = f"it was measured at batch size {size or 'unknown'}, not at {wanted}"
-                        excluded.append(Excluded(one.title, "other_batch_size", reason))
-                missing = missing if len(known) > 1 else []
+                        reason = f"it was measured at batch size {size or 'unknown'}, not at {named_sizes}"
+                        excluded.append(Excluded(machine.title, "other_batch_size", reason))
+                missing = missing if len(by_size) > 1 else []
             excluded += missing
-        return found, excluded
+        return ranked, excluded
 
     def _interpolate(
-        self, key: tuple[Any, ...], known: Mapping[int | None, MachineEstimate], size: int
+        self, key: tuple[Any, ...], by_size: Mapping[int | None, MachineEstimate], size: int
     ) -> MachineEstimate | Excluded:
-        first = next(iter(known.values()))
+        first = next(iter(by_size.values()))
         other = replace(first, factors=first.factors | {"batch_size": size})  # type: ignore[operator]
         try:
             runtime = self._fit(self._records[key], size, self._disturbances)
@@ -282,7 +290,7 @@ class Measured:
             return Excluded.unestimated(other.title, impossible)
         if disturbed := _refuse_disturbed(other.title, runtime):
             return disturbed
-        records = tuple(record for one in known.values() for record in one.records)
+        records = tuple(record for machine in by_size.values() for record in machine.records)
         return replace(
             other,
             runtime=runtime,
@@ -332,33 +340,35 @@ class Studied:
             ("model", {p.model for p in profiles}, {r.model for r in study.runs}),
             ("parameters", {p.setup.parameters for p in profiles}, {r.parameters for r in study.runs}),
         )
-        for what, mine, other in facts:
-            mine, other = mine - {None}, other - {None}
-            if mine and other and mine != other:
+        for fact, profiled, other in facts:
+            profiled, other = profiled - {None}, other - {None}
+            if profiled and other and profiled != other:
                 raise RankingError(
-                    f"The study and the profiles are of different models: {what} {list_values(other)} in the study, "
-                    f"{list_values(mine)} in the profiles. Load a study and profiles of the same model."
+                    f"The study and the profiles are of different models: {fact} {list_values(other)} in the study, "
+                    f"{list_values(profiled)} in the profiles. Load a study and profiles of the same model."
                 )
         return cls(study=study, confidence=confidence)
 
     def make_pairs(
-        self, measured: Measured, wanted: Sequence[int] | None, catalog: Catalog
+        self, measured: Measured, chosen_sizes: Sequence[int] | None, catalog: Catalog
     ) -> tuple[list[MachineEstimate], list[Excluded], Studied]:
         """Machine estimates with their numbers of epochs; exclusions; and a copy of this object with ``pairs`` set.
 
-        ``wanted`` are the batch sizes to include, by default those of the study and of the profiles.
+        ``chosen_sizes`` are the batch sizes to include, by default those of the study and of the profiles.
         """
-        sizes = wanted or tuple(sorted({*self.study.batch_sizes, *measured.batch_sizes}))
+        sizes = chosen_sizes or tuple(sorted({*self.study.batch_sizes, *measured.batch_sizes}))
         refused = {size: reason for size in sizes if (reason := self._why_not(size))}
-        found, missing = measured.at_sizes(sizes, name_others=False)
-        pairs = [self._with_epochs(pair) for pair in found]
+        estimates, missing = measured.at_sizes(sizes, name_others=False)
+        pairs = [self._with_epochs(pair) for pair in estimates]
         machine_estimates = [pair for pair in pairs if pair.batch_size not in refused]
         excluded = list(measured.excluded)
         excluded += [Excluded(p.title, *refused[p.batch_size]) for p in pairs if p.batch_size in refused]
-        named = {one.candidate for one in excluded}
-        excluded += [one for one in missing if one.candidate not in named]
-        if not machine_estimates and not any(one.reason_code in (BELOW_REQUIRED, UNKNOWN_METRIC) for one in excluded):
-            raise RankingError(self._explain_no_pairs(measured, wanted, excluded))
+        named = {exclusion.candidate for exclusion in excluded}
+        excluded += [exclusion for exclusion in missing if exclusion.candidate not in named]
+        if not machine_estimates and not any(
+            exclusion.reason_code in (BELOW_REQUIRED, UNKNOWN_METRIC) for exclusion in excluded
+        ):
+            raise RankingError(self._explain_no_pairs(measured, chosen_sizes, excluded))
         compared = [p for p in pairs if refused.get(p.batch_size or 0, (BELOW_REQUIRED,))[0] == BELOW_REQUIRED]
         studied = replace(self, catalog=catalog, measured=measured.machine_estimates, pairs=compared)
         return machine_estimates, excluded, studied
@@ -387,10 +397,10 @@ class Studied:
             "cost": only_finite(cost),
         }  # fmt: skip
 
-    def pair(self, one: MachineEstimate) -> MachineEstimate | Excluded:
-        """The machine estimate ``one`` with the number of epochs from the study; or an exclusion with the reason."""
-        refused = self._why_not(one.batch_size or 0)
-        return Excluded(one.title, *refused) if refused else self._with_epochs(one)
+    def pair(self, machine: MachineEstimate) -> MachineEstimate | Excluded:
+        """``machine`` with the number of epochs from the study; or an exclusion with the reason."""
+        refused = self._why_not(machine.batch_size or 0)
+        return Excluded(machine.title, *refused) if refused else self._with_epochs(machine)
 
     def _with_epochs(self, pair: MachineEstimate) -> MachineEstimate:
         epochs = self.study.epochs(pair.batch_size or 0, confidence=self.confidence)
@@ -401,25 +411,31 @@ class Studied:
         smallest, largest = self.study.batch_sizes[0], self.study.batch_sizes[-1]
         reason = None
         if self.study.epochs(size, confidence=self.confidence).source == "unknown":
-            known = f"the study covers batch sizes {smallest} to {largest}; add runs at batch size {size} to it"
-            reason = (UNKNOWN_EPOCHS, known)
-        for name, wanted in self.study.required.items():
+            covered = f"the study covers batch sizes {smallest} to {largest}; add runs at batch size {size} to it"
+            reason = (UNKNOWN_EPOCHS, covered)
+        for name, bound in self.study.required.items():
             value, smaller = self.study.metric(size, name), any(part in name for part in FALLING)
             if name.removeprefix("val_") == self.study.monitor.removeprefix("val_"):
                 smaller = self.study.rule.mode == "min"
             if value is None:
                 reason = (UNKNOWN_METRIC, f"its final {name} is not known; add runs at batch size {size} to the study")
-            elif not (value <= wanted if smaller else value >= wanted):
+            elif not (value <= bound if smaller else value >= bound):
                 side = "above" if smaller else "below"
-                reason = (BELOW_REQUIRED, f"its final {name} is {value:.4g}, {side} the required {wanted:.4g}")
+                reason = (BELOW_REQUIRED, f"its final {name} is {value:.4g}, {side} the required {bound:.4g}")
         return reason
 
-    def _explain_no_pairs(self, measured: Measured, wanted: Sequence[int] | None, excluded: Sequence[Excluded]) -> str:
+    def _explain_no_pairs(
+        self, measured: Measured, chosen_sizes: Sequence[int] | None, excluded: Sequence[Excluded]
+    ) -> str:
         first = f" (for example, {excluded[0]})" if excluded else ""
         if not measured.machine_estimates:
             return f"No training time can be estimated{first}. Probe at batch sizes that fit into memory."
         probed, studied = list_values(measured.batch_sizes) or "none", list_values(self.study.batch_sizes)
-        sizes = f"Batch size {list_values(wanted)} cannot be estimated from" if wanted else "No batch size is common to"
+        sizes = (
+            f"Batch size {list_values(chosen_sizes)} cannot be estimated from"
+            if chosen_sizes
+            else "No batch size is common to"
+        )
         return (
             f"{sizes} the profiles (batch size {probed}) and the study ({studied}){first}. "
             "Probe the machines at the batch sizes of the study."

@@ -155,7 +155,7 @@ def find_shortfall(ranking: Ranking) -> Shortfall | None:
     broken = np.flatnonzero(result.limits[:, column] >= FIRST_LIMIT)
     if ranking or not len(broken):
         return None
-    limits = {one.name: most for one in LIMITED if (most := one.limit_of(settings)) is not None}
+    limits = {limited.name: most for limited in LIMITED if (most := limited.limit_of(settings)) is not None}
     excess = {name: result.measures[name].value[broken, column] / most for name, most in limits.items()}
     place = int(np.argmin(np.max(list(excess.values()), axis=0)))
     nearest = int(broken[place])
@@ -221,12 +221,12 @@ def find_safe_alternative(ranking: Ranking, column: int) -> int | None:
         most = limited.limit_of(settings)
         if most is not None:
             safe &= result.measures[limited.name].high[:, column] <= most
-    found = np.flatnonzero(safe)
-    if not len(found):
+    candidates = np.flatnonzero(safe)
+    if not len(candidates):
         return None
-    values = {name: spread.value[found, column] for name, spread in result.measures.items()}
+    values = {name: spread.value[candidates, column] for name, spread in result.measures.items()}
     best = {name: np.min(value) for name, value in values.items()}
-    return int(found[np.argmin(score(settings.objective, values, best))])
+    return int(candidates[np.argmin(score(settings.objective, values, best))])
 
 
 def explain_excess(ranking: Ranking, limited: Measure, candidate: int, column: int) -> Finding:
@@ -243,9 +243,9 @@ def _narrow(ranking: Ranking, candidate: int, column: int) -> str:
 
     The advice depends on what causes most of the width: interruptions, the number of epochs or the measurement.
     """
-    one, position = ranking.candidates.of(candidate), ranking.candidates.machine_estimate[candidate]
-    form, work = one.runtime.form, ranking.assessment.work
-    epochs = Interval(*one.epochs) if one.epochs else Interval.exact(ranking.epochs_of(candidate, column))
+    machine, position = ranking.candidates.of(candidate), ranking.candidates.machine_estimate[candidate]
+    form, work = machine.runtime.form, ranking.assessment.work
+    epochs = Interval(*machine.epochs) if machine.epochs else Interval.exact(ranking.epochs_of(candidate, column))
     time = ranking.measures_of(candidate, column)["time"]
     causes = {
         "measurement": float(half_width(form.high, epochs.high)),
@@ -258,10 +258,10 @@ def _narrow(ranking: Ranking, candidate: int, column: int) -> str:
     if widest == "epochs":
         return (
             "The number of epochs causes most of the uncertainty: add runs at batch size "
-            f"{one.batch_size} to the convergence study."
+            f"{machine.batch_size} to the convergence study."
         )
-    if one.narrowed_by:
-        return one.narrowed_by[0]
-    if one.repetitions < ENOUGH_REPETITIONS:
+    if machine.narrowed_by:
+        return machine.narrowed_by[0]
+    if machine.repetitions < ENOUGH_REPETITIONS:
         return "Probe this machine again: repetitions narrow the interval."
     return "Further probes narrow the interval only a little, because the measured repetitions differ that much."

@@ -72,8 +72,8 @@ class Measure:
 
     def limit_of(self, settings: Settings) -> float | None:
         """The limit in the unit of the measure; None if none is set."""
-        given = getattr(settings, self.limit.setting) if self.limit else None
-        return None if given is None or self.limit is None else given * self.limit.unit
+        limit = getattr(settings, self.limit.setting) if self.limit else None
+        return None if limit is None or self.limit is None else limit * self.limit.unit
 
     def explain_excess(self, settings: Settings, value: float, chance: float, epochs: float) -> str:
         """Text: why a candidate over the limit is excluded. ``model.js`` of the report page writes the same text."""
@@ -204,7 +204,9 @@ def read_objective(objective: Objective) -> Mapping[str, float]:
     for name in objective:
         read_measure(name)
     weights = {
-        name: objective.get(name, 0.0) for name, one in MEASURES.items() if name in objective or not one.optional
+        name: objective.get(name, 0.0)
+        for name, measure in MEASURES.items()
+        if name in objective or not measure.optional
     }
     usable = all(is_number(weight) and weight >= 0 for weight in weights.values())
     total = sum(weights.values()) if usable else 0.0

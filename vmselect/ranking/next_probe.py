@@ -53,10 +53,10 @@ class NextProbe:
     reason: str
 
     def __str__(self) -> str:
-        what = f"{self.nodes} x {self.instance_type}" if self.nodes > 1 else self.instance_type
+        machine = f"{self.nodes} x {self.instance_type}" if self.nodes > 1 else self.instance_type
         size = f" at batch size {self.batch_size}" if self.batch_size else ""
         how = f" with {self.gpus} GPUs{size}" if self.gpus > 1 else ""
-        return printable(f"Probe {what}{how} ({self.provider}, {self.region}, {self.market}): {self.reason}")
+        return printable(f"Probe {machine}{how} ({self.provider}, {self.region}, {self.market}): {self.reason}")
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,7 @@ def find_next_probe(ranking: Ranking, enough_regret: float | None = None) -> Nex
     if chosen is None:
         return None
     column = ranking.deciding_column
-    row, one = ranking.row(chosen.candidate, column), ranking.candidates.of(chosen.candidate)
+    row, machine = ranking.row(chosen.candidate, column), ranking.candidates.of(chosen.candidate)
     gpus = int(ranking.candidates.gpus[chosen.candidate])
     never = f"it was never probed with {gpus} GPUs" if gpus > 1 else "it was never probed"
     best = (
@@ -130,7 +130,7 @@ def find_next_probe(ranking: Ranking, enough_regret: float | None = None) -> Nex
         instance_type=row.instance_type, provider=row.provider, region=row.region, market=row.market,
         probe_usd=chosen.cost_usd, expected_saving_usd=chosen.saving_usd,
         expected_saving=float(-np.expm1(-chosen.gain)), chance=row.chance,
-        batch_size=row.batch_size, gpus=gpus, nodes=one.nodes,
+        batch_size=row.batch_size, gpus=gpus, nodes=machine.nodes,
         reason=f"{never} and {best}. A probe costs about {format_usd(chosen.cost_usd)} and saves "
         f"{format_usd(chosen.saving_usd)} of this training on average.",
     )  # fmt: skip
@@ -213,8 +213,12 @@ def _quadrature() -> tuple[Floats, Floats]:
 
 def probe_seconds(ranking: Ranking) -> float:
     """Paid seconds of a probe: the start of a machine, and the median duration of the previous probes."""
-    measured = [one for one in ranking.candidates.machine_estimates if one.basis == "measured"]
-    spent = [one.probe_seconds / one.repetitions for one in measured if one.probe_seconds and one.repetitions]
+    measured = [machine for machine in ranking.candidates.machine_estimates if machine.basis == "measured"]
+    spent = [
+        machine.probe_seconds / machine.repetitions
+        for machine in measured
+        if machine.probe_seconds and machine.repetitions
+    ]
     return START_SECONDS + (statistics.median(spent) if spent else PROBE_SECONDS)
 
 

@@ -86,42 +86,42 @@ def add_predicted(
     only machines whose number of GPUs is in ``scaler.gpus`` are added, and the training uses all of these GPUs.
     """
     types = MachineTypes(catalog)
-    wanted = choose_machines(
+    machines = choose_machines(
         types, names=chosen.names, regions=settings.region or (), markets=settings.market, provider=chosen.provider,
         gpu=chosen.gpu,
     )  # fmt: skip
-    excluded = _missing(chosen, types, wanted)
+    excluded = _missing(chosen, types, machines)
     if scaler:
-        wanted = [machine for machine in wanted if machine.gpu_count in scaler.gpus]
-        refused = {machine: why for machine in wanted if (why := scaler.refuse(machine))}
+        machines = [machine for machine in machines if machine.gpu_count in scaler.gpus]
+        refused = {machine: why for machine in machines if (why := scaler.refuse(machine))}
         excluded += [Excluded(machine.instance_type, why.code, why.reason) for machine, why in refused.items()]
-        wanted = [machine for machine in wanted if machine not in refused]
+        machines = [machine for machine in machines if machine not in refused]
     if not estimates and chosen.names:
-        excluded += _unpredictable(wanted, profiles, scaled=scaler is not None)
+        excluded += _unpredictable(machines, profiles, scaled=scaler is not None)
     points = read_history([*read_profiles(history), *profiles], types)
     works: dict[tuple[Any, ...], list[MachineEstimate]] = {}
-    for one in estimates:
-        if one.nodes == 1 and "workers" not in one.factors:
-            works.setdefault(tuple(sorted((k, str(v)) for k, v in one.factors.items())), []).append(one)
-    found = list(estimates)
+    for estimate in estimates:
+        if estimate.nodes == 1 and "workers" not in estimate.factors:
+            works.setdefault(tuple(sorted((k, str(v)) for k, v in estimate.factors.items())), []).append(estimate)
+    extended = list(estimates)
     for group in works.values():
         size = group[0].batch_size
         tried: set[tuple[str | None, str | None, int | None]]
         tried = {(p.instance_type, p.provider, p.batch_size) for p in profiles if p.batch_size}
-        tried |= {(one.instance_type, one.provider, one.batch_size) for one in group}
+        tried |= {(estimate.instance_type, estimate.provider, estimate.batch_size) for estimate in group}
         others = []
-        for machine in wanted:
+        for machine in machines:
             asked = size * int(machine.gpu_count) if scaler and size else size
             if not {(machine.instance_type, seller, asked) for seller in (machine.provider, None)} & tried:
                 others.append(machine)
         results = predict_estimates(group, others, types, points, settings, scaler)
         for machine, result in zip(others, results, strict=True):
             if isinstance(result, MachineEstimate):
-                found.append(result)
+                extended.append(result)
             else:
                 like = replace(group[0], instance_type=machine.instance_type, provider=machine.provider, records=())
                 excluded.append(Excluded(like.title, result.code, result.reason))
-    return found, list(dict.fromkeys(excluded))
+    return extended, list(dict.fromkeys(excluded))
 
 
 def predict_estimates(
@@ -136,7 +136,7 @@ def predict_estimates(
 
     The result is a machine estimate or, if no prediction is possible, a :class:`Refusal` with the reason.
     """
-    predictor = Predictor([_as_probe(one) for one in group], types, history)
+    predictor = Predictor([_as_probe(estimate) for estimate in group], types, history)
     return [
         _estimate(group[result.nearest], result, predictor, settings, group, scaler)
         if isinstance(result, Prediction)
@@ -145,10 +145,10 @@ def predict_estimates(
     ]
 
 
-def _missing(chosen: MachineFilter, types: MachineTypes, wanted: Sequence[Machine]) -> list[Excluded]:
+def _missing(chosen: MachineFilter, types: MachineTypes, machines: Sequence[Machine]) -> list[Excluded]:
     """Exclusions of machines that the user named but that have no matching offer."""
-    found = {machine.instance_type for machine in wanted}
-    return [Excluded(name, "no_price", _why_missing(name, types)) for name in chosen.names or () if name not in found]
+    sold = {machine.instance_type for machine in machines}
+    return [Excluded(name, "no_price", _why_missing(name, types)) for name in chosen.names or () if name not in sold]
 
 
 def _why_missing(name: str, types: MachineTypes) -> str:
@@ -159,8 +159,8 @@ def _why_missing(name: str, types: MachineTypes) -> str:
     return f"the catalog has no price of this machine; {similar}add a price with {OWN_PRICE}"
 
 
-def _unpredictable(wanted: Sequence[Machine], profiles: Sequence[Profile], *, scaled: bool) -> list[Excluded]:
-    """Exclusions of the ``wanted`` machines, if there is no machine estimate from which to predict them."""
+def _unpredictable(machines: Sequence[Machine], profiles: Sequence[Profile], *, scaled: bool) -> list[Excluded]:
+    """Exclusions of the ``machines`` machines, if there is no machine estimate from which to predict them."""
     nothing = "so there is nothing to predict from"
     if all(profile.instance_type is None for profile in profiles):
         reason = f"no profile names its instance type, {nothing}; {NAME_THE_MACHINE}"
@@ -168,20 +168,22 @@ def _unpredictable(wanted: Sequence[Machine], profiles: Sequence[Profile], *, sc
         reason = f"no training on one GPU could be estimated, {nothing}; probe a machine with one GPU"
     else:
         reason = f"no training time could be estimated, {nothing}; probe a machine again"
-    return [Excluded(name, NO_PROBE, reason) for name in dict.fromkeys(machine.instance_type for machine in wanted)]
+    return [Excluded(name, NO_PROBE, reason) for name in dict.fromkeys(machine.instance_type for machine in machines)]
 
 
-def _as_probe(one: MachineEstimate) -> Probe:
+def _as_probe(estimate: MachineEstimate) -> Probe:
     """Measured step time of a machine estimate.
 
     If the batch size of the estimate was not probed, the step time at a probed batch size is multiplied by the ratio of
     the batch sizes.
     """
-    here = [record for record in one.records if record.batch_size == one.batch_size]
-    seconds = typical_step_seconds(here or one.records) if _step_seconds(one.runtime)[1] > 0 else None
-    if seconds and not here and one.batch_size and one.records[0].batch_size:
-        seconds *= one.batch_size / one.records[0].batch_size  # a rough size: only ratios between machines matter
-    return Probe(one.instance_type, one.provider, seconds, one.records, one.batch_size)
+    here = [record for record in estimate.records if record.batch_size == estimate.batch_size]
+    seconds = typical_step_seconds(here or estimate.records) if _step_seconds(estimate.runtime)[1] > 0 else None
+    if seconds and not here and estimate.batch_size and estimate.records[0].batch_size:
+        seconds *= (
+            estimate.batch_size / estimate.records[0].batch_size
+        )  # a rough size: only ratios between machines matter
+    return Probe(estimate.instance_type, estimate.provider, seconds, estimate.records, estimate.batch_size)
 
 
 def _step_seconds(runtime: RuntimeModel) -> tuple[float, float]:
@@ -209,14 +211,14 @@ def _estimate(
         per_gpu = gpus.map(lambda part: part / machine.gpu_count)
         ratio, low, high = Interval(ratio, low, high).times(per_gpu)
         factors["batch_size"] = base.batch_size * int(machine.gpu_count)
-    one = replace(
+    predicted = replace(
         base, instance_type=machine.instance_type, provider=machine.provider, basis="predicted", records=(),
         prediction=prediction, priced_in=_places(machine, group), factors=factors,
     )  # fmt: skip
-    runtime = scale_steps(base.runtime, ratio, low, high, title=one.title, confidence=settings.confidence)
-    found = _findings(one, prediction, base, predictor.short, scaler, gpus)
-    remedies = tuple(finding.remedy for finding in found)
-    return replace(one, runtime=runtime, findings=found, narrowed_by=remedies)
+    runtime = scale_steps(base.runtime, ratio, low, high, title=predicted.title, confidence=settings.confidence)
+    findings = _findings(predicted, prediction, base, predictor.short, scaler, gpus)
+    remedies = tuple(finding.remedy for finding in findings)
+    return replace(predicted, runtime=runtime, findings=findings, narrowed_by=remedies)
 
 
 def _step_time(base: MachineEstimate) -> float:
@@ -248,34 +250,34 @@ def add_scaled(
     added: list[MachineEstimate] = []
     excluded: list[Excluded] = []
     if chosen or gpus:
-        wanted = chosen or MachineFilter(provider=tuple(sorted(providers)), gpu=tuple(sorted(gpus)))
+        chosen_machines = chosen or MachineFilter(provider=tuple(sorted(providers)), gpu=tuple(sorted(gpus)))
         records = GpuRecords.read([*read_profiles(history), *profiles], types)
         counts = scale.gpu_counts if chosen else tuple(count for count in scale.gpu_counts if count > 1)
         constant = scale.constant_batch == "per_gpu"
         # Machines that are predicted together share the error of their GPU, whatever their number of GPUs.
-        for some in [counts] if constant and counts else [(count,) for count in counts]:
-            bases, missing = _one_gpu(estimates, measured, types, 1 if constant else some[0])
-            scaler = Scaler(some, records, settings.confidence, grows=constant)
-            found, refused = add_predicted(
-                bases, profiles, catalog, settings, chosen=wanted, history=history, scaler=scaler
+        for together in [counts] if constant and counts else [(count,) for count in counts]:
+            bases, missing = _one_gpu(estimates, measured, types, 1 if constant else together[0])
+            scaler = Scaler(together, records, settings.confidence, grows=constant)
+            predicted, refused = add_predicted(
+                bases, profiles, catalog, settings, chosen=chosen_machines, history=history, scaler=scaler
             )
-            added += found[len(bases) :]
+            added += predicted[len(bases) :]
             excluded += [*missing, *refused]
         many = max(counts, default=1)
-        if many > MAX_GPUS and not any(one.reason_code == TOO_MANY_GPUS for one in excluded):
+        if many > MAX_GPUS and not any(candidate.reason_code == TOO_MANY_GPUS for candidate in excluded):
             reason = f"more than {MAX_GPUS} GPUs of one machine cannot be predicted; probe such a machine itself"
             excluded.append(Excluded(f"{many} GPUs", TOO_MANY_GPUS, reason))
     elif max(scale.gpu_counts) > 1:
         reason = "no probed machine has a GPU; probe a machine with one NVIDIA GPU, such as g4dn.xlarge"
         excluded.append(Excluded(f"{max(scale.gpu_counts)} GPUs", NO_GPU, reason))
     for nodes in (nodes for nodes in scale.node_counts if nodes > 1):
-        found, refused = _several_nodes(estimates, measured, nodes, scale, settings)
-        added += found
+        predicted, refused = _several_nodes(estimates, measured, nodes, scale, settings)
+        added += predicted
         excluded += refused
     if studied:
-        pairs = [studied.pair(one) for one in added]
-        added = [one for one in pairs if isinstance(one, MachineEstimate)]
-        excluded += [one for one in pairs if isinstance(one, Excluded)]
+        pairs = [studied.pair(candidate) for candidate in added]
+        added = [candidate for candidate in pairs if isinstance(candidate, MachineEstimate)]
+        excluded += [candidate for candidate in pairs if isinstance(candidate, Excluded)]
     return [*estimates, *added], list(dict.fromkeys(excluded))
 
 
@@ -288,44 +290,50 @@ def _one_gpu(
     divisible are left out.
     """
 
-    def is_one(one: MachineEstimate) -> bool:
-        used = [count_gpus(record, types) for record in one.records]
-        return one.nodes == 1 and all(gpu is None or gpu[1] == 1 for gpu in used) and bool(used)
+    def is_one(estimate: MachineEstimate) -> bool:
+        used = [count_gpus(record, types) for record in estimate.records]
+        return estimate.nodes == 1 and all(gpu is None or gpu[1] == 1 for gpu in used) and bool(used)
 
-    mine = [one for one in estimates if is_one(one)]
+    alone = [estimate for estimate in estimates if is_one(estimate)]
     if parts == 1:
-        return mine, []
-    sizes = sorted({one.batch_size // parts for one in mine if one.batch_size and one.batch_size % parts == 0})
-    found, missing = measured.at_sizes(sizes, name_others=False) if sizes else ([], [])
-    return [one for one in found if is_one(one)], missing
+        return alone, []
+    sizes = sorted(
+        {estimate.batch_size // parts for estimate in alone if estimate.batch_size and estimate.batch_size % parts == 0}
+    )
+    resized, missing = measured.at_sizes(sizes, name_others=False) if sizes else ([], [])
+    return [estimate for estimate in resized if is_one(estimate)], missing
 
 
 def _several_nodes(
     estimates: Sequence[MachineEstimate], measured: Measured, nodes: int, scale: Scale, settings: Settings
 ) -> tuple[list[MachineEstimate], list[Excluded]]:
     """Estimates for ``nodes`` nodes, from probes on two nodes; and exclusions of machines without such a probe."""
-    probed = {(one.instance_type, one.nodes, one.batch_size) for one in estimates}
-    pairs = [one for one in estimates if one.nodes == 2]
+    probed = {(estimate.instance_type, estimate.nodes, estimate.batch_size) for estimate in estimates}
+    pairs = [estimate for estimate in estimates if estimate.nodes == 2]
     if scale.constant_batch == "global" and nodes > 2:
-        sizes = sorted({one.batch_size * 2 // nodes for one in pairs if one.batch_size})
-        pairs = [one for one in (measured.at_sizes(sizes, name_others=False)[0] if sizes else []) if one.nodes == 2]
-    known = {two.instance_type for two in pairs} | {name for name, count, _ in probed if count == nodes}
+        sizes = sorted({estimate.batch_size * 2 // nodes for estimate in pairs if estimate.batch_size})
+        pairs = [
+            estimate
+            for estimate in (measured.at_sizes(sizes, name_others=False)[0] if sizes else [])
+            if estimate.nodes == 2
+        ]
+    scalable = {two.instance_type for two in pairs} | {name for name, count, _ in probed if count == nodes}
     excluded = []
-    for name in sorted({one.instance_type for one in estimates if one.basis != "predicted"}):
-        if name not in known or nodes > MAX_NODES:
+    for name in sorted({estimate.instance_type for estimate in estimates if estimate.basis != "predicted"}):
+        if name not in scalable or nodes > MAX_NODES:
             why = refuse_nodes(name, nodes)
             excluded.append(Excluded(f"{nodes} x {name}", why.code, why.reason))
-    found: list[MachineEstimate] = []
+    predicted: list[MachineEstimate] = []
     for two in pairs if 2 < nodes <= MAX_NODES else ():
-        one, ratio = _scale_nodes(two, nodes, settings.confidence)
-        if (one.instance_type, nodes, one.batch_size) in probed:
+        estimate, ratio = _scale_nodes(two, nodes, settings.confidence)
+        if (estimate.instance_type, nodes, estimate.batch_size) in probed:
             continue
-        runtime = scale_steps(two.runtime, *ratio, title=one.title, confidence=settings.confidence)
-        message = f"{one.title} was never probed: its step time is predicted from that on two nodes."
-        finding = Finding("nodes-predicted", message, f"Probe {nodes} x {one.instance_type}.", "info")
-        held = epochs_findings(one, two) if scale.constant_batch == "per_gpu" else ()
-        found.append(replace(one, runtime=runtime, findings=(finding, *held), narrowed_by=(finding.remedy,)))
-    return found, excluded
+        runtime = scale_steps(two.runtime, *ratio, title=estimate.title, confidence=settings.confidence)
+        message = f"{estimate.title} was never probed: its step time is predicted from that on two nodes."
+        finding = Finding("nodes-predicted", message, f"Probe {nodes} x {estimate.instance_type}.", "info")
+        held = epochs_findings(estimate, two) if scale.constant_batch == "per_gpu" else ()
+        predicted.append(replace(estimate, runtime=runtime, findings=(finding, *held), narrowed_by=(finding.remedy,)))
+    return predicted, excluded
 
 
 def scale_steps(
@@ -365,13 +373,15 @@ def scale_steps(
 
 def _places(machine: Machine, group: Sequence[MachineEstimate]) -> tuple[str, ...]:
     """Regions whose prices apply by default: the probed regions of the provider, or its reference region."""
-    probed = {region for one in group if one.provider in (None, machine.provider) for region in one.regions}
+    probed = {
+        region for estimate in group if estimate.provider in (None, machine.provider) for region in estimate.regions
+    }
     terms = provider_terms(machine.provider)
     return tuple(sorted(probed)) or ((terms.reference_region,) if terms else ())
 
 
 def _findings(
-    one: MachineEstimate,
+    estimate: MachineEstimate,
     prediction: Prediction,
     base: MachineEstimate,
     short: bool,
@@ -379,22 +389,22 @@ def _findings(
     ratio: Interval[float],
 ) -> tuple[Finding, ...]:
     machine = prediction.machine
-    found = [
+    findings = [
         Finding(
             "never-probed",
-            f"{one.title} was never probed: its step time is predicted from published figures of its GPU, and all "
+            f"{estimate.title} was never probed: its step time is predicted from published figures of its GPU, and all "
             f"other times are those of {base.title}.",
             f"Probe {machine.instance_type} before you rent it for long.",
             "info",
         )
     ]
     if scaler and machine.gpu_count > 1:
-        found.append(_efficiency_finding(one, machine, ratio))
-        found += epochs_findings(one, base) if scaler.grows else ()
+        findings.append(_efficiency_finding(estimate, machine, ratio))
+        findings += epochs_findings(estimate, base) if scaler.grows else ()
     elif machine.gpu_count > 1:
         many = f"{machine.gpu_count:g} x {machine.gpu_model}"
-        message = f"{one.title} has {many}, but its time is predicted for one GPU."
-        found.append(
+        message = f"{estimate.title} has {many}, but its time is predicted for one GPU."
+        findings.append(
             Finding(
                 "one-gpu-predicted",
                 message,
@@ -406,12 +416,12 @@ def _findings(
         waits = format_seconds(prediction.wait_share * prediction.probed_seconds)
         message = f"A step on {base.title} waits {waits} for its data, and a faster GPU does not shorten this wait."
         remedy = f"Speed up the input, or probe {machine.instance_type} to see how fast its CPU prepares the data."
-        found.append(Finding("input-floor", message, remedy, "info"))
+        findings.append(Finding("input-floor", message, remedy, "info"))
     if short or prediction.seconds < SHORT_SECONDS:
         message = f"Steps shorter than {format_seconds(SHORT_SECONDS)} depend on the host more than on the GPU."
         remedy = f"Use a larger batch size, or probe {machine.instance_type}."
-        found.append(Finding("short-steps-predicted", message, remedy))
-    return tuple(found)
+        findings.append(Finding("short-steps-predicted", message, remedy))
+    return tuple(findings)
 
 
 def _efficiency_finding(estimate: MachineEstimate, machine: Machine, ratio: Interval[float]) -> Finding:

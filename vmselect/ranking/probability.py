@@ -242,7 +242,7 @@ class _Draws:
         least = self.lowest_scores(rivals)
         lowest = np.full(DRAWS, np.inf)
         kept: list[Ints] = []
-        found: list[dict[str, Floats]] = []
+        winning: list[dict[str, Floats]] = []
         waiting = np.arange(len(rivals))
         while len(waiting):
             block, waiting = waiting[:BLOCK], waiting[BLOCK:]
@@ -251,9 +251,9 @@ class _Draws:
             lowest = np.minimum(lowest, scores.min(axis=0))
             wins = (scores <= lowest).any(axis=1) | (block == 0)
             kept.append(block[wins])
-            found.append({name: drawn[wins] for name, drawn in values.items()})
+            winning.append({name: drawn[wins] for name, drawn in values.items()})
             waiting = waiting[least[waiting] <= lowest.max() * (1 + 1e-9)]
-        return np.concatenate(kept), {name: np.concatenate([one[name] for one in found]) for name in found[0]}
+        return np.concatenate(kept), {name: np.concatenate([part[name] for part in winning]) for name in winning[0]}
 
     def score(self, values: Mapping[str, Floats]) -> Floats:
         """Scores of drawn ``values``."""
@@ -290,9 +290,9 @@ class _Draws:
             seconds = np.where(rows.is_spot[:, None], seconds * interruptions.factor, seconds)
         values = {}
         for name in (name for name, weight in self.settings.objective.items() if weight):
-            one = MEASURES[name]
-            values[name] = one.of(rows, self.settings, Interval.exact(seconds)).value
-            if one.uses_power:
+            measure = MEASURES[name]
+            values[name] = measure.of(rows, self.settings, Interval.exact(seconds)).value
+            if measure.uses_power:
                 which, power = rows.machine_estimate, rows.power
                 drawn: Any = power_deviation
                 if drawn is None:
@@ -334,13 +334,15 @@ class SharedErrors:
         square = 2.0 * gammaincinv(posterior.freedom / 2, uniforms) / posterior.freedom
         tail = 0.5 + confidence / 2
         ratio = float(ndtri(tail) / stdtrit(posterior.freedom, tail))
-        of_gpu = (vectors * np.sqrt(np.maximum(0.0, values)))[[one.place for one in groups]]
+        of_gpu = (vectors * np.sqrt(np.maximum(0.0, values)))[[group.place for group in groups]]
         # How well a kind of GPU works together is one more error, common to all numbers of these GPUs.
-        models = {name: at for at, name in enumerate(dict.fromkeys(one.gpu_model for one in groups if one.scaling))}
+        models = {
+            name: at for at, name in enumerate(dict.fromkeys(group.gpu_model for group in groups if group.scaling))
+        }
         of_number = np.zeros((len(groups), len(models)))
-        for at, one in enumerate(groups):
-            if one.scaling:
-                of_number[at, models[one.gpu_model]] = one.scaling
+        for at, group in enumerate(groups):
+            if group.scaling:
+                of_number[at, models[group.gpu_model]] = group.scaling
         loadings = np.hstack([of_gpu, of_number])
         return cls(first, np.round(loadings, 9), np.round(ratio / np.sqrt(square), 6))
 
@@ -375,20 +377,20 @@ class ErrorModel:
         posteriors: dict[int, tuple[Posterior, dict[_Group, int]]] = {}
         numbers: dict[int, int] = {}
         alone = np.zeros(count)
-        for i, one in enumerate(machine_estimates):
-            found = one.prediction
-            if found is None:
+        for i, machine in enumerate(machine_estimates):
+            prediction = machine.prediction
+            if prediction is None:
                 continue
-            posterior, groups = posteriors.setdefault(id(found.posterior), (found.posterior, {}))
+            posterior, groups = posteriors.setdefault(id(prediction.posterior), (prediction.posterior, {}))
             source[i] = numbers.setdefault(id(posterior), len(numbers))
-            scaling = found.scaling_sd**2 / posterior.scale
+            scaling = prediction.scaling_sd**2 / posterior.scale
             common = round(math.sqrt(SHARED_SCALING * scaling), 9)
-            mine = _Group(int(posterior.group[found.column]), found.machine.gpu_model, common)
-            group[i] = groups.setdefault(mine, len(groups))
-            alone[i] = float(posterior.own_variance[found.column]) + (1 - SHARED_SCALING) * scaling
+            kind = _Group(int(posterior.group[prediction.column]), prediction.machine.gpu_model, common)
+            group[i] = groups.setdefault(kind, len(groups))
+            alone[i] = float(posterior.own_variance[prediction.column]) + (1 - SHARED_SCALING) * scaling
         errors = tuple(
-            SharedErrors.of(one, list(groups), number, confidence)
-            for number, (one, groups) in enumerate(posteriors.values())
+            SharedErrors.of(posterior, list(groups), number, confidence)
+            for number, (posterior, groups) in enumerate(posteriors.values())
         )
         for number, error in enumerate(errors):
             at = np.flatnonzero(source == number)
@@ -400,31 +402,31 @@ class ErrorModel:
         """Random errors in standard deviations: a row per machine estimate with an index in ``which``."""
         drawn = standard_normals(which)
         for number, error in enumerate(self.errors):
-            mine = np.flatnonzero(self.source[which] == number)
-            at = which[mine]
+            rows = np.flatnonzero(self.source[which] == number)
+            at = which[rows]
             common = error.drawn[self.group[at]] * self.shared[at, None]
-            drawn[mine] = error.radius * (common + drawn[mine] * self.own[at, None])
+            drawn[rows] = error.radius * (common + drawn[rows] * self.own[at, None])
         return drawn
 
     def lowest(self, which: Ints) -> Floats:
         """Lower bounds of the random errors that :meth:`draw` returns."""
         low = np.full(len(which), -LARGEST_NORMAL)
         for number, error in enumerate(self.errors):
-            mine = np.flatnonzero(self.source[which] == number)
-            at = which[mine]
+            rows = np.flatnonzero(self.source[which] == number)
+            at = which[rows]
             common = np.min(error.drawn * error.radius, axis=1)
             reach = LARGEST_NORMAL * error.radius.max() * self.own[at]
-            low[mine] = common[self.group[at]] * self.shared[at] - reach
+            low[rows] = common[self.group[at]] * self.shared[at] - reach
         return low
 
     def correlation(self) -> Floats:
         """Correlation matrix of the errors of all machine estimates."""
-        found = np.eye(len(self.source))
+        correlations = np.eye(len(self.source))
         for number, error in enumerate(self.errors):
-            mine = np.flatnonzero(self.source == number)
-            loadings = error.loadings[self.group[mine]] * self.shared[mine, None]
-            found[np.ix_(mine, mine)] = loadings @ loadings.T + np.diag(self.own[mine] ** 2)
-        return found
+            rows = np.flatnonzero(self.source == number)
+            loadings = error.loadings[self.group[rows]] * self.shared[rows, None]
+            correlations[np.ix_(rows, rows)] = loadings @ loadings.T + np.diag(self.own[rows] ** 2)
+        return correlations
 
     def to_dict(self) -> dict[str, Any]:
         """Values for JSON, with which the report page makes the same draws."""

@@ -172,15 +172,15 @@ class Training:
         """Estimate the measured machines, add the predicted ones, and leave out those with too little GPU memory."""
         pool = Pool([], [], list(check_comparable(self.profiles, arguments=self.given)))
         studied = Studied.read(self.study, self.profiles, self.settings.confidence) if self.study else None
-        measured = Measured(self.profiles, self._fit, given=self.given)
+        measured = Measured(self.profiles, self._fit, arguments=self.given)
         if studied:
             sizes = self.settings.batch_size
             estimates, excluded, pool.studied = studied.make_pairs(measured, sizes, self.catalog)
             pool.split((estimates, excluded))
             pool.findings += studied.study.findings
         elif self.settings.batch_size is not None:
-            found, others = measured.at_sizes(self.settings.batch_size, name_others=True)
-            pool.split((found, list(dict.fromkeys([*measured.excluded, *others]))))
+            sized, others = measured.at_sizes(self.settings.batch_size, name_others=True)
+            pool.split((sized, list(dict.fromkeys([*measured.excluded, *others]))))
         else:
             pool.split((measured.machine_estimates, measured.excluded))
         self._predict(pool, measured)

@@ -186,30 +186,30 @@ class Ranking:
     def row(self, candidate: int, column: int) -> Row:
         """Row of a candidate at an epoch count, both given by their index."""
         result, at = self.assessment, (candidate, column)
-        one, who = self.candidates.of(candidate), self.candidates.identity(candidate)
+        machine, offer = self.candidates.of(candidate), self.candidates.identity(candidate)
         measures = self.measures_of(*at)
         own: dict[str, Any] = {}
         for name in ("time", "cost"):
             own |= zip(MEASURES[name].fields, measures[name], strict=True)
         return Row(
             rank=int(result.rank[at]),
-            instance_type=one.instance_type,
-            batch_size=one.batch_size,
-            **{name: who[name] for name in OFFER_FIELDS},
+            instance_type=machine.instance_type,
+            batch_size=machine.batch_size,
+            **{name: offer[name] for name in OFFER_FIELDS},
             epochs=self.epochs_of(candidate, column),
             **own,
             usd_per_hour=float(self.candidates.usd_per_hour[candidate]),
-            price_date=who["date"],
+            price_date=offer["date"],
             score=float(result.score[at]),
             chance=float(result.chance[at]),
             tied_with_best=bool(result.tied[at]),
             pareto=bool(result.pareto[at]),
             terms=self.terms_of(candidate, column),
-            method=one.runtime.method,
+            method=machine.runtime.method,
             findings=self.findings_of(candidate, column),
             title=self.candidates.title(candidate),
-            factors=one.factors,
-            basis=one.basis,
+            factors=machine.factors,
+            basis=machine.basis,
             measures=measures,
             limit_chances={name: float(chance[at]) for name, chance in result.limit_chances.items()},
         )
@@ -222,16 +222,16 @@ class Ranking:
     def measures_of(self, candidate: int, column: int) -> dict[str, Any]:
         """Intervals of all measures of a candidate at an epoch count; None where a measure is unknown."""
         result, at = self.assessment.measures, (candidate, column)
-        found = {}
-        for name, one in MEASURES.items():
+        measures = {}
+        for name, measure in MEASURES.items():
             if name in result:
                 spread = Interval(*(float(part[at]) for part in result[name]))
             else:  # not computed for all candidates, as the settings do not ask for it
                 alone = self.candidates.take(np.array([candidate]))
                 time = Interval(*(part[at].reshape(1, 1) for part in result["time"]))
-                spread = Interval(*(part.item() for part in one.of(alone, self.settings, time)))
-            found[name] = None if np.isnan(spread.value) else spread
-        return found
+                spread = Interval(*(part.item() for part in measure.of(alone, self.settings, time)))
+            measures[name] = None if np.isnan(spread.value) else spread
+        return measures
 
     @cached_property
     def excluded(self) -> Sequence[Excluded]:
@@ -250,23 +250,23 @@ class Ranking:
 
     def findings_of(self, candidate: int, column: int | None = None) -> tuple[Finding, ...]:
         """Findings about a candidate; with ``column`` (index of an epoch count), also about limits it may exceed."""
-        found = candidate_findings(self.candidates, candidate, self.settings)
+        findings = candidate_findings(self.candidates, candidate, self.settings)
         runtime = self.candidates.of(candidate).runtime
         if column is None:
-            return (*found, *runtime.find_waits(), *runtime.find_early_stopping())
+            return (*findings, *runtime.find_waits(), *runtime.find_early_stopping())
         epochs, price = float(self.epochs_of(candidate, column)), float(self.candidates.usd_per_hour[candidate])
         stops = runtime.find_early_stopping(epochs) if self.settings.epochs else ()
-        found = (*found, *runtime.find_waits(epochs, price), *stops)
+        findings = (*findings, *runtime.find_waits(epochs, price), *stops)
         for limited in LIMITED:
             most = limited.limit_of(self.settings)
             if most is None:
                 continue
             high = self.assessment.measures[limited.name].high
             if limited.name == "time" and self.candidates.is_spot[candidate]:
-                found += (limits.judge_spot_deadline(self, candidate, column),)
+                findings += (limits.judge_spot_deadline(self, candidate, column),)
             elif high[candidate, column] > most:
-                found += (limits.explain_excess(self, limited, candidate, column),)
-        return found
+                findings += (limits.explain_excess(self, limited, candidate, column),)
+        return findings
 
     def terms_of(self, candidate: int, column: int) -> dict[str, float]:
         """Parts of the time of a candidate at an epoch count: seconds by name."""

@@ -70,34 +70,36 @@ def selection_cost(ranking: Ranking) -> SelectionCost:
     """
     prices, studied = _cheapest(ranking), ranking.studied
 
-    def spend(one: MachineEstimate, seconds: float | None) -> Spent:
-        return one.title, seconds, prices.get(one.machine_key)
+    def spend(machine: MachineEstimate, seconds: float | None) -> Spent:
+        return machine.title, seconds, prices.get(machine.machine_key)
 
     if studied is None:
         machine_estimates = ranking.candidates.machine_estimates
-        probed = [spend(one, one.probe_seconds) for one in machine_estimates]
+        probed = [spend(machine, machine.probe_seconds) for machine in machine_estimates]
         epochs = ranking.assessment.epochs[:, ranking.deciding_column]
         full = [
-            spend(one, one.runtime.seconds(float(n)) * one.repetitions)
-            for one, n in zip(machine_estimates, epochs, strict=True)
-            if one.probe_seconds is not None
+            spend(machine, machine.runtime.seconds(float(n)) * machine.repetitions)
+            for machine, n in zip(machine_estimates, epochs, strict=True)
+            if machine.probe_seconds is not None
         ]
         return SelectionCost(**_sum("probe", probed), **_sum("exhaustive", full), without_times=_name_unknown(probed))
     study, catalog = studied.study, studied.catalog
-    for one in studied.measured:
-        if one.machine_key not in prices and (usd := _offered(catalog, one.instance_type)) is not None:
-            prices[one.machine_key] = usd * one.nodes
-    cheapest = min((prices[one.machine_key] for one in studied.measured if one.machine_key in prices), default=None)
+    for machine in studied.measured:
+        if machine.machine_key not in prices and (usd := _offered(catalog, machine.instance_type)) is not None:
+            prices[machine.machine_key] = usd * machine.nodes
+    cheapest = min(
+        (prices[machine.machine_key] for machine in studied.measured if machine.machine_key in prices), default=None
+    )
     trained = [
         (f"study, batch {r.batch_size}", r.fit_seconds, _offered(catalog, r.instance_type) or cheapest)
         for r in study.runs
     ]
-    probed = [spend(one, one.probe_seconds) for one in studied.measured]
+    probed = [spend(machine, machine.probe_seconds) for machine in studied.measured]
     repetitions = {size: len(study.runs_at(size)) for size in study.batch_sizes}
     full = [
-        spend(one, one.runtime.seconds(one.epochs.value) * repetitions.get(one.batch_size or 0, 1))
-        for one in studied.pairs
-        if one.epochs
+        spend(machine, machine.runtime.seconds(machine.epochs.value) * repetitions.get(machine.batch_size or 0, 1))
+        for machine in studied.pairs
+        if machine.epochs
     ]
     return MethodologyCost(
         **_sum("study", trained),
@@ -108,13 +110,13 @@ def selection_cost(ranking: Ranking) -> SelectionCost:
 
 
 def _sum(name: str, spent: Iterable[Spent]) -> dict[str, Any]:
-    known = [(seconds, price) for _, seconds, price in spent if seconds is not None and price is not None]
-    usd = math.fsum(seconds * price for seconds, price in known) / SECONDS_PER_HOUR
-    return {f"{name}_seconds": math.fsum(seconds for seconds, _ in known), f"{name}_usd": usd}
+    priced = [(seconds, price) for _, seconds, price in spent if seconds is not None and price is not None]
+    usd = math.fsum(seconds * price for seconds, price in priced) / SECONDS_PER_HOUR
+    return {f"{name}_seconds": math.fsum(seconds for seconds, _ in priced), f"{name}_usd": usd}
 
 
 def _name_unknown(spent: Iterable[Spent]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(what for what, *known in spent if None in known))
+    return tuple(dict.fromkeys(title for title, *numbers in spent if None in numbers))
 
 
 def _cheapest(ranking: Ranking) -> dict[Any, float]:
@@ -123,11 +125,11 @@ def _cheapest(ranking: Ranking) -> dict[Any, float]:
     cheapest = np.full(len(candidates.machine_estimates), np.inf)
     sold = ranking.assessment.limits[:, ranking.deciding_column] != OTHER_MARKET
     np.minimum.at(cheapest, candidates.machine_estimate[sold], candidates.usd_per_hour[sold])
-    found: dict[Any, float] = {}
-    for one, usd in zip(candidates.machine_estimates, cheapest.tolist(), strict=True):
+    prices: dict[Any, float] = {}
+    for machine, usd in zip(candidates.machine_estimates, cheapest.tolist(), strict=True):
         if math.isfinite(usd):
-            found[one.machine_key] = min(found.get(one.machine_key, math.inf), usd)
-    return found
+            prices[machine.machine_key] = min(prices.get(machine.machine_key, math.inf), usd)
+    return prices
 
 
 def _offered(catalog: Catalog | None, instance_type: str | None) -> float | None:

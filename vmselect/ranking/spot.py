@@ -116,8 +116,8 @@ class Interruptions:
 
 def _poisson_quantile(share: float, mean: Floats) -> Floats:
     """Quantile ``share`` of a Poisson distribution: the smallest count that is not exceeded with that probability."""
-    found = np.where(mean > 0, pdtrik(share, np.maximum(mean, 1e-300)), 0.0)
-    count = np.ceil(np.nan_to_num(found, nan=0.0))
+    continuous = np.where(mean > 0, pdtrik(share, np.maximum(mean, 1e-300)), 0.0)
+    count = np.ceil(np.nan_to_num(continuous, nan=0.0))
     # The continuous inverse has rounding errors at whole numbers, so the exact count is searched next to it.
     count = np.where((count > 0) & (pdtr(count - 1, mean) >= share), count - 1, count)
     return np.asarray(np.where(pdtr(count, mean) < share, count + 1, count), dtype=float)

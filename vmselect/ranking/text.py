@@ -74,8 +74,8 @@ def _never_probed(ranking: Ranking) -> str:
 def _consumption(ranking: Ranking) -> str:
     """Sentence on energy and CO2 of the choice, if the settings ask for them and they are known."""
     best = ranking.best
-    known = [name for name in ranking.settings.measured if MEASURES[name].optional and best.measures[name] is not None]
-    used = [f"{MEASURES[name].verb} {measure_text(best, name)} of {MEASURES[name].title or name}" for name in known]
+    shown = [name for name in ranking.settings.measured if MEASURES[name].optional and best.measures[name] is not None]
+    used = [f"{MEASURES[name].verb} {measure_text(best, name)} of {MEASURES[name].title or name}" for name in shown]
     return f" It {' and '.join(used)}." if used else ""
 
 
@@ -116,11 +116,11 @@ def _alternative(ranking: Ranking, order: Sequence[int]) -> str:
     for name in (name for name, weight in ranking.settings.objective.items() if not weight):
         near = [i for i in order[1:] if ranking.assessment.score[i, column] <= NEARLY_AS_GOOD]
         values = ranking.assessment.measures[name].value[:, column]
-        found = min(near, key=lambda i: values[i], default=order[0])
-        if values[found] <= MUCH_LESS * values[order[0]]:
-            less = " instead of ".join(MEASURES[name].format(float(values[i])) for i in (found, order[0]))
-            worse = float(ranking.assessment.score[found, column] / ranking.assessment.score[order[0], column] - 1)
-            return f" {_brief(ranking, found)} is nearly as good ({worse:.0%} worse) with a {name} of {less}."
+        rival = min(near, key=lambda i: values[i], default=order[0])
+        if values[rival] <= MUCH_LESS * values[order[0]]:
+            less = " instead of ".join(MEASURES[name].format(float(values[i])) for i in (rival, order[0]))
+            worse = float(ranking.assessment.score[rival, column] / ranking.assessment.score[order[0], column] - 1)
+            return f" {_brief(ranking, rival)} is nearly as good ({worse:.0%} worse) with a {name} of {less}."
     return ""
 
 
