@@ -37,7 +37,7 @@ from vmselect.records.files import MAX_FILE_BYTES, Paths, save_record, walk_reco
 from vmselect.records.formats import KINDS, parse_record
 from vmselect.records.step_times import step_seconds
 from vmselect.records.summary import METHOD_TIMES
-from vmselect.records.training import MAX_STEP_READINGS, Profile
+from vmselect.records.training import Profile
 from vmselect.units import list_some
 
 if TYPE_CHECKING:
@@ -79,22 +79,6 @@ TABLES: Mapping[str, Mapping[str, str]] = {
 }
 _FOLDERS = {"columns": "", "texts": "texts/"}
 _PARTITION = {"kind": "VARCHAR", "month": "VARCHAR"}
-
-_VALID = {
-    "VARCHAR": "strlen({0}) <= 4000",
-    "TIMESTAMP": "isfinite({0}) and year({0}) between 1 and 9999",
-    "DOUBLE": "{0} between 0 and 1e16",
-    "BIGINT": "{0} >= 0",
-    "INTEGER": "{0} >= 0",
-    "DOUBLE[]": f"len({{0}}) <= {MAX_STEP_READINGS} and list_min({{0}}) >= 0 and list_max({{0}}) <= 1e10",
-}
-"""SQL condition that a value has to fulfil unless it is null, by its SQL type. NaN is above every number."""
-_VALID_COLUMNS = {
-    "file": "{0} is not null", "version": "{0} is not null", "id": "{0} is not null and strlen({0}) = 32",
-    "created": "{0} is not null and isfinite({0}) and year({0}) between 1 and 9999",
-    "factors": "strlen({0}) <= 1000000",
-}  # fmt: skip
-"""SQL conditions of single columns, which replace those of their type. Rows of unlisted files are not used either."""
 
 MAX_SQL_LENGTH = 100_000
 SETTINGS = ("enable_external_access = false", "memory_limit = '2GB'", "lock_configuration = true")
@@ -211,7 +195,7 @@ def read_columns(
     """
     selected = [*dict.fromkeys(("file", *_PARTITION, *columns))]
     entries = list_records(folder)
-    rows = find_rows(database, "columns", parts, entries, selected)
+    rows = find_rows(database, "columns", parts, entries)
     faults = add(database, folder, _without(entries, rows.held), selected)
     names = ", ".join(map(_quote, selected))
     sources = [rows.source, "added"] if rows.held else ["added"]
@@ -320,14 +304,9 @@ class Rows(NamedTuple):
     paths: tuple[Path, ...] = ()
 
 
-def find_rows(
-    database: Database, table: str, parts: Mapping[Part, Path], entries: Sequence[Entry], columns: Iterable[str] = ()
-) -> Rows:
-    """The up-to-date rows of the Parquet files ``parts``, one for each JSON file in ``entries``.
-
-    Parquet files with impossible values in ``columns`` are left out.
-    """
-    paths = _find_valid(database, table, parts.values(), columns)
+def find_rows(database: Database, table: str, parts: Mapping[Part, Path], entries: Sequence[Entry]) -> Rows:
+    """The up-to-date rows of the Parquet files ``parts``, one for each JSON file in ``entries``."""
+    paths = _find_valid(database, table, parts.values())
     if not paths:
         return Rows()
     current = {name: version for name, _, version in entries if version}
@@ -341,7 +320,7 @@ def find_rows(
     for file, version, path, number in database.execute(
         f"select file, version, filename, file_row_number from {numbered}"
     ).fetchall():
-        if current.get(file) == version:
+        if version and current.get(file) == version:
             chosen.setdefault(file, (path, number))
     name = f"chosen_{table}"
     _put(database, name, {"filename": "VARCHAR", "file_row_number": "BIGINT"}, [*chosen.values()])
@@ -349,25 +328,20 @@ def find_rows(
     return Rows(source, frozenset(chosen), paths)
 
 
-def _find_valid(database: Database, table: str, paths: Iterable[Path], columns: Iterable[str]) -> tuple[Path, ...]:
-    """The Parquet files that have the columns of the ``table``, and no impossible value in ``columns``."""
+def _find_valid(database: Database, table: str, paths: Iterable[Path]) -> tuple[Path, ...]:
+    """The Parquet files that have the columns of the ``table``.
+
+    Their values are not checked: the name of a part is its digest, so only a compaction can have written them.
+    """
     import duckdb
 
-    types, usable = TABLES[table], []
+    valid = []
     for path in paths:
         with suppress(duckdb.Error):
             query = f"describe select * from read_parquet({_literal(path)}, hive_partitioning=false)"
-            if {name: kind for name, kind, *_ in database.execute(query).fetchall()} == types:
-                usable.append(path)
-    if not usable:
-        return ()
-    read = [name for name in types if name in ("file", "version") or name in columns]
-    conditions = (_VALID_COLUMNS.get(name, _VALID[types[name]]).format(_quote(name)) for name in read)
-    valid = " and ".join(f"coalesce({condition}, true)" for condition in conditions)
-    wrong = database.execute(
-        f"select distinct filename from {_scan(usable, numbered=True)} where not ({valid})"
-    ).fetchall()
-    return tuple(path for path in usable if (str(path),) not in wrong)
+            if {name: kind for name, kind, *_ in database.execute(query).fetchall()} == TABLES[table]:
+                valid.append(path)
+    return tuple(valid)
 
 
 def _scan(paths: Iterable[Path], *, numbered: bool = False) -> str:
@@ -454,11 +428,12 @@ def compact(place: Place, *, listener: Listener = lambda done, total: None) -> C
 def _compact(folder: Folder | LocalFolder, listener: Listener) -> Compaction:
     with connect() as database, opened(folder, "columns") as columns, opened(folder, "texts") as texts:
         parts = {"columns": columns, "texts": texts}
-        for part in (*columns.damaged, *texts.damaged, *find_parts(folder, layouts=range(LAYOUT))):
+        old = [part for table in TABLES for part in find_parts(folder, table, layouts=range(LAYOUT))]
+        for part in (*columns.damaged, *texts.damaged, *old):
             folder.remove(part.path)
         entries = list_records(folder)
         rows = {
-            "columns": find_rows(database, "columns", columns.copies, entries, COLUMNS),
+            "columns": find_rows(database, "columns", columns.copies, entries),
             "texts": find_rows(database, "texts", texts.copies, entries),
         }
         held = rows["columns"].held & rows["texts"].held
