@@ -162,7 +162,7 @@ def estimate(
     if epochs is None and phases is None:
         raise ArgumentError("The number of epochs is missing. Pass epochs=, or phases=.")
     measured = read_records(profile, Profile)
-    fields = {
+    fields: dict[str, Any] = {
         "batch_size": batch_size, "examples": examples, "validation_examples": validation_examples,
         "steps_per_epoch": steps_per_epoch, "boot_seconds": boot_seconds,
     }  # fmt: skip

@@ -249,7 +249,7 @@ class _Shelf:
         """Row numbers of the offers of a machine in all regions."""
         sides = (np.searchsorted(self._names, machine.instance_type, side) for side in ("left", "right"))
         rows: Ints = np.arange(*sides, dtype=np.intp)
-        return rows[self._providers[rows] == machine.provider] if machine.provider else rows
+        return np.asarray(rows[self._providers[rows] == machine.provider]) if machine.provider else rows
 
     def rented(self, rows: Ints) -> Ints:
         """Those of the ``rows`` that can be rented."""
