@@ -41,6 +41,12 @@ UNEVEN = 5.0
 """Ratio of the largest to the smallest standard deviation of cells above which a finding reports uneven spread."""
 
 EFFECT = ("effect", "low", "high", "percent", "percent_low", "percent_high", "p_value", "share")
+MAIN_COLUMNS = ("factor", "level", "count", "mean", *EFFECT)
+INTERACTION_COLUMNS = ("factor_1", "level_1", "factor_2", "level_2", "count", *EFFECT)
+TERM_COLUMNS = (
+    "factor", "share", "freedom", "statistic", "p_value", "p_adjusted", "from_level", "to_level", "difference",
+    "percent", "percent_low", "percent_high",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -333,7 +339,7 @@ class Effects(Result):
             for i in range(len(self.names))
             for j in range(len(self.fit.levels[i]))
         ]
-        return pd.DataFrame(rows, columns=["factor", "level", "count", "mean", *EFFECT])
+        return pd.DataFrame(rows, columns=list(MAIN_COLUMNS))
 
     @cached_property
     def interactions(self) -> pd.DataFrame:
@@ -349,7 +355,7 @@ class Effects(Result):
             for i, k in (term for term in self.fit.terms if len(term) == 2)
             for j, m in itertools.product(range(len(self.fit.levels[i])), range(len(self.fit.levels[k])))
         ]
-        return pd.DataFrame(rows, columns=["factor_1", "level_1", "factor_2", "level_2", "count", *EFFECT])
+        return pd.DataFrame(rows, columns=list(INTERACTION_COLUMNS))
 
     @cached_property
     def factors(self) -> pd.DataFrame:
@@ -365,8 +371,7 @@ class Effects(Result):
         tested = [row for row in rows if not math.isnan(row["p_value"])]
         for row, adjusted in zip(tested, holm([row["p_value"] for row in tested]), strict=True):
             row["p_adjusted"] = adjusted
-        columns = ["factor", "share", "freedom", "statistic", "p_value", "p_adjusted", "from_level", "to_level"]
-        frame = pd.DataFrame(rows, columns=[*columns, "difference", "percent", "percent_low", "percent_high"])
+        frame = pd.DataFrame(rows, columns=list(TERM_COLUMNS))
         return frame.sort_values("share", ascending=False, kind="stable", ignore_index=True)
 
     @property

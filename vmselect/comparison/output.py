@@ -4,16 +4,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import fields
 from functools import singledispatch
-from typing import Literal, get_type_hints
+from typing import Any, Literal, get_type_hints
 
 from vmselect._models import FindingOutput, OpenOutput, Output, derive_model, make_model
 from vmselect.comparison.changes import Change, Changes, ratio_percents
-from vmselect.comparison.effects import Effects
-from vmselect.comparison.groups import TEST_FIELDS, Comparison
+from vmselect.comparison.effects import INTERACTION_COLUMNS, MAIN_COLUMNS, TERM_COLUMNS, Effects
+from vmselect.comparison.groups import (
+    GROUP_COLUMNS,
+    PAIR_COLUMNS,
+    SCENARIO_COLUMNS,
+    SHIFT_COLUMNS,
+    TEST_FIELDS,
+    Comparison,
+)
 from vmselect.comparison.requirements import Fact, Scores
-from vmselect.comparison.significance import Summary
 from vmselect.comparison.speedup import Scaling, Speedup
 from vmselect.records.base import Factor
 
@@ -26,35 +33,25 @@ class Metric(Output):
     better: Literal["less", "more"] | None
 
 
-_RATIO = dict.fromkeys(("ratio", "ratio_low", "ratio_high", "percent", "percent_low", "percent_high"), float | None)
-_EFFECT = dict.fromkeys(
-    ("effect", "low", "high", "percent", "percent_low", "percent_high", "p_value", "share"), float | None
+def _table(name: str, text: str, columns: Iterable[str], /, **kinds: Any) -> type[Output]:
+    """Model of a row of a table with these ``columns``: numbers, or null if unknown, except for those in ``kinds``."""
+    return make_model(name, text, **{column: kinds.get(column, float | None) for column in columns})
+
+
+Group = _table(
+    "Group", "A group of runs, and its ratio to the baseline.", GROUP_COLUMNS, group=str, count=int, baseline=bool
 )
-
-
-Group = make_model(
-    "Group", "A group of runs, and its ratio to the baseline.",
-    group=str, **{field.name: float | None for field in fields(Summary)} | {"count": int} | _RATIO, baseline=bool,
+Pair = _table(
+    "Pair", "Two groups with the test of their difference.", PAIR_COLUMNS, first=str, second=str, significant=bool
+)
+Test = _table(
+    "Test", "The test whether any group differs.", TEST_FIELDS,
+    name=str, alpha=float, significant=bool, reason=str | None,
 )  # fmt: skip
-Pair = make_model(
-    "Pair", "Two groups with the test of their difference.",
-    first=str, second=str, difference=float | None,
-    **dict.fromkeys(("ratio", "ratio_low", "ratio_high", "percent"), float | None),
-    **dict.fromkeys(("statistic", "p_value", "p_adjusted", "effect_size"), float | None), significant=bool,
-)  # fmt: skip
-Test = make_model(
-    "Test", "The test whether any group differs.",
-    name=str, **dict.fromkeys(("statistic", "p_value", "exact_p_value"), float | None), alpha=float, significant=bool,
-    reason=str | None,
-)  # fmt: skip
-Scenario = make_model(
-    "Scenario", "A group at fixed levels of other factors.",
-    scenario=str, group=str, count=int, mean=float | None, **_RATIO,
-)  # fmt: skip
-Shift = make_model(
-    "Shift", "A level shift inside a run.",
-    group=str, run=int, after=int, **dict.fromkeys(("before", "then", "percent", "p_value"), float | None),
-)  # fmt: skip
+Scenario = _table(
+    "Scenario", "A group at fixed levels of other factors.", SCENARIO_COLUMNS, scenario=str, group=str, count=int
+)
+Shift = _table("Shift", "A level shift inside a run.", SHIFT_COLUMNS, group=str, run=int, after=int)
 
 
 class ComparisonOutput(Output):
@@ -87,19 +84,14 @@ class Cell(OpenOutput):
     high: float | None
 
 
-Main = make_model(
-    "Main", "A level of a factor and its effect.",
-    factor=str, level=Factor, count=int, mean=float | None, **_EFFECT,
+Main = _table("Main", "A level of a factor and its effect.", MAIN_COLUMNS, factor=str, level=Factor, count=int)
+Interaction = _table(
+    "Interaction", "A pair of levels, and its effect beyond the main effects.", INTERACTION_COLUMNS,
+    factor_1=str, level_1=Factor, factor_2=str, level_2=Factor, count=int,
 )  # fmt: skip
-Interaction = make_model(
-    "Interaction", "A pair of levels, and its effect beyond the main effects.",
-    factor_1=str, level_1=Factor, factor_2=str, level_2=Factor, count=int, **_EFFECT,
-)  # fmt: skip
-Term = make_model(
-    "Term", "A factor or a pair of factors, with its F test.",
-    factor=str, share=float | None, freedom=int, **dict.fromkeys(("statistic", "p_value", "p_adjusted"), float | None),
-    from_level=Factor | None, to_level=Factor | None,
-    **dict.fromkeys(("difference", "percent", "percent_low", "percent_high"), float | None),
+Term = _table(
+    "Term", "A factor or a pair of factors, with its F test.", TERM_COLUMNS,
+    factor=str, freedom=int, from_level=Factor | None, to_level=Factor | None,
 )  # fmt: skip
 
 
