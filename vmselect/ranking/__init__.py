@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from vmselect.ranking.result import Ranking as Ranking
     from vmselect.ranking.rows import Excluded as Excluded
     from vmselect.ranking.rows import Row as Row
-    from vmselect.ranking.selection_cost import MethodologyCost as MethodologyCost
-    from vmselect.ranking.selection_cost import SelectionCost as SelectionCost
     from vmselect.ranking.spot import Interruptions as Interruptions
     from vmselect.ranking.transfer_cost import Transfer as Transfer
     from vmselect.ranking.views import Crossover as Crossover
+    from vmselect.ranking.views import MethodologyCost as MethodologyCost
+    from vmselect.ranking.views import SelectionCost as SelectionCost
 
 _HOMES = {
     "vmselect.ranking.estimates": ("MachineEstimate",),
@@ -30,9 +30,8 @@ _HOMES = {
     "vmselect.ranking.result": ("Ranking",),
     "vmselect.ranking.rows": ("Excluded", "Row",),
     "vmselect.prediction.scaling": ("Scale",),
-    "vmselect.ranking.selection_cost": ("MethodologyCost", "SelectionCost",),
     "vmselect.ranking.spot": ("Interruptions",),
     "vmselect.ranking.transfer_cost": ("Transfer",),
-    "vmselect.ranking.views": ("Crossover",),
+    "vmselect.ranking.views": ("Crossover", "MethodologyCost", "SelectionCost",),
 }  # fmt: skip
 __all__, __getattr__ = load_on_use(__name__, _HOMES)

@@ -310,6 +310,7 @@ def join_offers(
     machine_estimates: Sequence[MachineEstimate], catalog: Catalog, settings: Settings
 ) -> tuple[Candidates, list[Excluded]]:
     """Candidates: each machine estimate with its offers in all markets; and the machine estimates without an offer."""
+    # Offers of all markets are joined, so that the page can change the market without a new ranking.
     offers, matched, excluded = match_offers(machine_estimates, catalog, regions=settings.region)
     which = np.repeat(np.arange(len(matched), dtype=np.intp), [len(rows) for rows in matched])
     offer = np.concatenate([np.zeros(0, dtype=np.intp), *matched])

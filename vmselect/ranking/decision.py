@@ -58,6 +58,7 @@ def assess(candidates: Candidates, settings: Settings) -> Assessment:
     # the intervals of times and costs, and does not change which machine is best.
     shown = candidates.work(epochs, early_stopping=True) if settings.epochs else work
     measures = measure(candidates, settings, shown, settings.measured)
+    # Later assignments win: the first of LIMITED, then unknown measures, then other markets.
     limits = np.zeros(measures["time"].value.shape, dtype=np.int8)
     limit_chances = {}
     for position in reversed(range(len(LIMITED))):
@@ -102,6 +103,7 @@ def assess(candidates: Candidates, settings: Settings) -> Assessment:
             candidates, settings, times.column(column), mean_epochs, errors, groups, ordered, lowest, first
         )
         chance[:, column], tied[:, column] = chances.chance, chances.likely
+        # The recommendation is always in the set, even if another candidate is more probable.
         tied[ordered[:1], column] = True
         order.append(ordered)
         regret.append(chances.regret)

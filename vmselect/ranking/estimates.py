@@ -41,6 +41,8 @@ Fit = Callable[[Sequence[Profile], int | None, Mapping[str, Disturbance]], Runti
 The last argument maps the ids of the profiles to their disturbances.
 """
 
+MachineKey = tuple[str, str, tuple[tuple[str, str], ...]]
+"""Instance type, provider, and the names and texts of all factors except the batch size."""
 STEP_TERMS = ("steady_iterations", "partial_batch")
 """Names of the terms of a runtime model that are proportional to the step time."""
 
@@ -153,7 +155,7 @@ class MachineEstimate:
         return {name: statistics.fmean(values) for name, values in times.items()}
 
     @property
-    def machine_key(self) -> tuple[Any, ...]:
+    def machine_key(self) -> MachineKey:
         """Instance type, provider and all factors except the batch size."""
         return self.instance_type, self.provider or "", other_settings(self.factors)
 
@@ -203,7 +205,7 @@ class Measured:
         reason = f"the profile does not name its instance type; {NAME_THE_MACHINE}"
         unknown = [profile for profile in profiles if profile.instance_type is None]
         self.excluded = [Excluded(profile.title, "unknown_instance_type", reason) for profile in unknown]
-        self._fit, self._records = fit, defaultdict[tuple[Any, ...], list[Profile]](list)
+        self._fit, self._records = fit, defaultdict[MachineKey, list[Profile]](list)
         self._examinations = {profile.id: Examination.of(profile) for profile in profiles if profile.instance_type}
         self._disturbances = {name: examination.disturbance for name, examination in self._examinations.items()}
         for identity, group in group_repetitions(p for p in profiles if p.instance_type is not None).items():
@@ -228,6 +230,7 @@ class Measured:
             detail = f" ({failed.detail})" if failed.detail else ""
             self.excluded.append(Excluded(machine.title, "out_of_memory", f"the training ran out of memory{detail}"))
             return
+        # Records that differ in their setup are no repetitions: merging them would widen the interval wrongly.
         check_repetitions(group, arguments=arguments, error=RankingError)
         try:
             runtime = self._fit(group, None, self._disturbances)
@@ -259,7 +262,7 @@ class Measured:
 
         With ``name_others``, probes at other batch sizes that no interpolation used are listed as excluded.
         """
-        machines: dict[tuple[Any, ...], dict[int | None, MachineEstimate]] = {}
+        machines: dict[MachineKey, dict[int | None, MachineEstimate]] = {}
         for machine in self.machine_estimates:
             machines.setdefault(machine.machine_key, {})[machine.batch_size] = machine
         ranked: list[MachineEstimate] = []
@@ -269,6 +272,7 @@ class Measured:
             here = [machine for machine in estimates if isinstance(machine, MachineEstimate)]
             missing = [machine for machine in estimates if isinstance(machine, Excluded)]
             ranked += here
+            # A machine that was interpolated has used its other batch sizes, so these are not named as left out.
             if name_others and all(machine.basis == "measured" for machine in here):
                 named_sizes = ", ".join(map(str, sizes))
                 for size, machine in by_size.items():
@@ -280,7 +284,7 @@ class Measured:
         return ranked, excluded
 
     def _interpolate(
-        self, key: tuple[Any, ...], by_size: Mapping[int | None, MachineEstimate], size: int
+        self, key: MachineKey, by_size: Mapping[int | None, MachineEstimate], size: int
     ) -> MachineEstimate | Excluded:
         first = next(iter(by_size.values()))
         other = replace(first, factors=first.factors | {"batch_size": size})  # type: ignore[operator]
@@ -336,7 +340,7 @@ class Studied:
     @classmethod
     def read(cls, study: ConvergenceStudy, profiles: Sequence[Profile], confidence: float) -> Studied:
         """Make the object; raise RankingError if study and profiles are of different models."""
-        facts: tuple[tuple[str, set[Any], set[Any]], ...] = (
+        facts: tuple[tuple[str, set[str | int | None], set[str | int | None]], ...] = (
             ("model", {p.model for p in profiles}, {r.model for r in study.runs}),
             ("parameters", {p.setup.parameters for p in profiles}, {r.parameters for r in study.runs}),
         )

@@ -41,6 +41,7 @@ def list_excluded(ranking: Ranking, columns: Sequence[int]) -> Sequence[Excluded
     position, which = np.nonzero(((codes != FEASIBLE) & (codes != OTHER_MARKET)).T)
     always = excluded_always(ranking)
 
+    # There may be a million exclusions, and most readers look at a few: each is explained when it is read.
     def make(number: int) -> Excluded:
         if number < len(always):
             return always[number]
@@ -157,6 +158,7 @@ def find_shortfall(ranking: Ranking) -> Shortfall | None:
         return None
     limits = {limited.name: most for limited in LIMITED if (most := limited.limit_of(settings)) is not None}
     excess = {name: result.measures[name].value[broken, column] / most for name, most in limits.items()}
+    # The nearest candidate is the one whose worst excess is smallest: it needs the least change to be feasible.
     place = int(np.argmin(np.max(list(excess.values()), axis=0)))
     nearest = int(broken[place])
     over = {name: float(ratios[place]) for name, ratios in excess.items() if ratios[place] > 1}
@@ -216,6 +218,7 @@ def judge_spot_deadline(ranking: Ranking, candidate: int, column: int) -> Findin
 def find_safe_alternative(ranking: Ranking, column: int) -> int | None:
     """Index of the best candidate outside the spot market whose intervals are within all limits; None if none is."""
     result, settings = ranking.assessment, ranking.settings
+    # Safe means without interruptions and with the upper bound of every limited measure within its limit.
     safe = ~ranking.candidates.is_spot
     for limited in LIMITED:
         most = limited.limit_of(settings)
@@ -252,6 +255,7 @@ def _narrow(ranking: Ranking, candidate: int, column: int) -> str:
         "epochs": float(form.seconds(epochs.high) - form.seconds(epochs.value)),
         "interruptions": float(time.high - work.high[position, column] - (time.value - work.value[position, column])),
     }
+    # Only the widest cause is named, because narrowing another would hardly change the interval.
     widest = max(causes, key=causes.__getitem__)
     if widest == "interruptions":
         return "Interruptions cause most of the uncertainty: save checkpoints more often, or rent on demand."

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -31,7 +31,7 @@ from vmselect.units import (
 
 if TYPE_CHECKING:
     from vmselect.ranking.candidates import Candidates
-    from vmselect.ranking.options import Objective, Settings
+    from vmselect.ranking.options import Settings
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -182,14 +182,14 @@ LIMITED = tuple(MEASURES[name] for name in ("time", "cost", "co2"))
 OPTIONAL = tuple(name for name, measure in MEASURES.items() if measure.optional)
 
 
-def read_measure(name: Any) -> Measure:
+def read_measure(name: object) -> Measure:
     """The measure with this name; raise ArgumentError if there is none."""
     if not isinstance(name, str) or name not in MEASURES:
         raise ArgumentError(f"objective is {show(name)}. Choose one of: {', '.join(MEASURES)}.")
     return MEASURES[name]
 
 
-def read_objective(objective: Objective) -> Mapping[str, float]:
+def read_objective(objective: object) -> Mapping[str, float]:
     """Check an objective; returns the weights of the measures, scaled to sum to 1.
 
     Measures without a weight get the weight 0, except optional ones (energy, CO2), which are left out.
@@ -209,6 +209,7 @@ def read_objective(objective: Objective) -> Mapping[str, float]:
         if name in objective or not measure.optional
     }
     usable = all(is_number(weight) and weight >= 0 for weight in weights.values())
+    # Weights are scaled to sum to 1, so that a score of 1.00 is unbeatable whatever their size.
     total = sum(weights.values()) if usable else 0.0
     if not 0 < total < np.inf:
         raise ArgumentError(f"objective weights are {show(objective)}. Pass numbers of at least 0 that are not all 0.")

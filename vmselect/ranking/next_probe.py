@@ -99,6 +99,7 @@ def rank_probes(ranking: Ranking, *, seconds: float | None = None) -> list[Possi
     paid = probe_seconds(ranking) if seconds is None else seconds
     costs = paid / SECONDS_PER_HOUR * candidates.usd_per_hour[offers]
     best_cost = float(ranking.assessment.measures["cost"].value[offers[0], column])
+    # Gains are decreases of the log of the objective, so a gain g saves the fraction 1 - exp(-g).
     savings = best_cost * -np.expm1(-gains)
     probes = [PossibleProbe(int(offers[k]), float(gains[k]), float(costs[k]), float(savings[k])) for k in unprobed]
     return sorted(probes, key=lambda probe: -probe.gain_per_usd)
@@ -111,6 +112,7 @@ def find_next_probe(ranking: Ranking, enough_regret: float | None = None) -> Nex
     """
     if enough_regret is None:
         enough_regret = default_regret(history=bool(ranking.inputs.history))
+    # A probe that saves more than it costs is still not worth the effort if the choice is nearly certain.
     probes = rank_probes(ranking)
     if not probes or relative_regret(ranking) < enough_regret:
         return None
@@ -188,6 +190,7 @@ def knowledge_gradients(ranking: Ranking, offers: Ints) -> Floats:
     machine_estimates = ranking.candidates.machine_estimates
     which = ranking.candidates.machine_estimate[offers]
     below, above = log_deviations(ranking.assessment.work.take(which).column(column), settings.confidence)
+    # The knowledge gradient needs one normal deviation per machine: the mean of both sides of its interval.
     deviation = (below + above) / 2
     correlation = ErrorModel.of(machine_estimates, settings.confidence).correlation()[np.ix_(which, which)]
     predicted = np.array([machine_estimates[i].basis == "predicted" for i in which])

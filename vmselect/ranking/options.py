@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 ALL = "all"
 Objective: TypeAlias = Literal["cost", "time", "energy", "co2"] | Mapping[str, float]
-Check: TypeAlias = Callable[[str, Any], Any]
+Check: TypeAlias = Callable[[str, object], Any]
 FIXED = ("region", "provider", "gpu", "batch_size", "method", "confidence")
 """Settings that determine the candidates, so that changing them requires a new ranking."""
 OWNERS = {
@@ -51,7 +51,7 @@ OWNERS = {
 # -- checks ------------------------------------------------------------------------------------------------------------
 
 
-def check_epochs(name: str, value: Any) -> tuple[int, ...]:
+def check_epochs(name: str, value: object) -> tuple[int, ...]:
     """Check one number of epochs or several; returns them in this order, and none for a convergence study."""
     from vmselect.convergence import ConvergenceStudy
 
@@ -65,19 +65,19 @@ def check_epochs(name: str, value: Any) -> tuple[int, ...]:
     return several(check_count, name, value)
 
 
-def check_batch_sizes(name: str, value: Any) -> tuple[int, ...] | None:
+def check_batch_sizes(name: str, value: object) -> tuple[int, ...] | None:
     """Check one batch size or several; returns None (all measured batch sizes) for None and ``"all"``."""
     return None if value is None or is_all(value) else several(check_count, name, value)
 
 
-def check_objective(name: str, value: Any) -> Mapping[str, float]:
+def check_objective(name: str, value: object) -> Mapping[str, float]:
     """Check an objective; returns the weights of the measures, which sum to 1."""
     from vmselect.ranking.measures import read_objective
 
     return read_objective(value)
 
 
-def check_markets(name: str, value: Any) -> tuple[str, ...] | None:
+def check_markets(name: str, value: object) -> tuple[str, ...] | None:
     """Check one market or several; returns None for ``"all"``, and the default market for None."""
     from vmselect.catalog import MARKETS
 
@@ -85,24 +85,24 @@ def check_markets(name: str, value: Any) -> tuple[str, ...] | None:
     return None if is_all(value) else several(check_choice, name, markets, choices=MARKETS)
 
 
-def check_regions(name: str, value: Any) -> tuple[str, ...] | None:
+def check_regions(name: str, value: object) -> tuple[str, ...] | None:
     """Check one region or several; returns an empty tuple for ``"all"``, and None (as measured) for None."""
     return () if is_all(value) else maybe(partial(several, check_name), name, value)
 
 
-def check_names(name: str, value: Any) -> tuple[str, ...] | None:
+def check_names(name: str, value: object) -> tuple[str, ...] | None:
     """Check one name or several; None stays None."""
     return maybe(partial(several, check_name), name, value)
 
 
-def check_method(name: str, value: Any) -> str:
+def check_method(name: str, value: object) -> str:
     """Check the name of an estimation method."""
     from vmselect.estimation import METHODS
 
     return check_choice(name, value, tuple(METHODS))
 
 
-def check_interruptions(name: str, value: Any) -> Interruptions | None:
+def check_interruptions(name: str, value: object) -> Interruptions | None:
     """Check the interruptions of spot machines: a rate per hour, or an :class:`~vmselect.Interruptions`."""
     from vmselect.ranking.spot import Interruptions
 
@@ -111,7 +111,7 @@ def check_interruptions(name: str, value: Any) -> Interruptions | None:
     return maybe(check_dataclass, name, value, kind=Interruptions)
 
 
-def check_emissions(name: str, value: Any) -> Emissions | None:
+def check_emissions(name: str, value: object) -> Emissions | None:
     """Check how CO2 is computed from energy."""
     from vmselect.energy import Emissions
 
@@ -139,7 +139,7 @@ class Option:
     help: str
     check: Check | None = None
     """Check of a setting; None for options that another object or function checks."""
-    default: Any = None
+    default: str | float | None = None
     default_text: str = ""
     """What the default means, where the value itself does not say it."""
     several: bool = False
@@ -445,7 +445,7 @@ NO_LIMITS: dict[str, None] = dict.fromkeys(option.name for option in OPTIONS if 
 
 
 def read_catalog(
-    catalog: Any, *, provider: str | Iterable[str] | None = None, gpu: str | Iterable[str] | None = None
+    catalog: object, *, provider: str | Iterable[str] | None = None, gpu: str | Iterable[str] | None = None
 ) -> Catalog:
     """Check a catalog (None: the default one); returns it restricted to providers and GPUs, if these are given."""
     from vmselect.catalog import Catalog

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 from vmselect._checks import check_name, several
 from vmselect.catalog import Catalog, find_nearest, provider_terms
@@ -40,7 +40,7 @@ from vmselect.prediction.scaling import (
 from vmselect.ranking.estimates import STEP_TERMS, MachineEstimate, Measured, Studied
 from vmselect.ranking.options import Settings, is_all
 from vmselect.ranking.rows import Excluded
-from vmselect.records import Profile
+from vmselect.records import Profile, Record
 from vmselect.records.base import NAME_THE_MACHINE
 from vmselect.records.step_times import typical_step_seconds
 from vmselect.units import format_chance, format_seconds
@@ -77,7 +77,7 @@ def add_predicted(
     settings: Settings,
     *,
     chosen: MachineFilter,
-    history: Any = (),
+    history: Iterable[Record] = (),
     scaler: Scaler | None = None,
 ) -> tuple[list[MachineEstimate], list[Excluded]]:
     """``estimates`` plus predictions for the chosen machines that were not probed; and the exclusions.
@@ -99,7 +99,7 @@ def add_predicted(
     if not estimates and chosen.names:
         excluded += _unpredictable(machines, profiles, scaled=scaler is not None)
     points = read_history([*read_profiles(history), *profiles], types)
-    works: dict[tuple[Any, ...], list[MachineEstimate]] = {}
+    works: dict[tuple[tuple[str, str], ...], list[MachineEstimate]] = {}
     for estimate in estimates:
         if estimate.nodes == 1 and "workers" not in estimate.factors:
             works.setdefault(tuple(sorted((k, str(v)) for k, v in estimate.factors.items())), []).append(estimate)
@@ -238,7 +238,7 @@ def add_scaled(
     *,
     scale: Scale,
     chosen: MachineFilter | None,
-    history: Any = (),
+    history: Iterable[Record] = (),
     studied: Studied | None = None,
 ) -> tuple[list[MachineEstimate], list[Excluded]]:
     """``estimates`` plus predictions for other numbers of GPUs and nodes; and the exclusions.

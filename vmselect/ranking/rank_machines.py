@@ -105,6 +105,7 @@ def rank(
     """
     chosen, history = _read_profiles(profiles), read_records(history, Record, error=None)
     work = _read_workload(workload)
+    # Filters restrict the catalog at once, so that no later step can recommend a machine that they leave out.
     prices = read_catalog(catalog, provider=provider, gpu=gpu)
     epochs = _find_epochs(chosen) if epochs is None else epochs
     study = epochs if isinstance(epochs, ConvergenceStudy) else None
@@ -122,8 +123,10 @@ def rank(
     if sizes is None and study is None:
         training.check_one_batch_size()
     pool = training.estimate()
+    # Time and cost of moving data belong to a machine, not to an offer, so they are added before prices are joined.
     if transfer is not None:
         pool.split(check_dataclass("transfer", transfer, Transfer).charge(pool.estimates))
+    # A service rents the same hardware under another name: its machines get the final times of their twins.
     if prices.services:
         pool.estimates = add_services(pool.estimates, prices.services, prices)
     candidates, unpriced = join_offers(pool.estimates, prices, settings)
@@ -183,6 +186,7 @@ class Training:
             pool.split((sized, list(dict.fromkeys([*measured.excluded, *others]))))
         else:
             pool.split((measured.machine_estimates, measured.excluded))
+        # Predictions start from measured and interpolated machines, so these have to be complete.
         self._predict(pool, measured)
         estimates, small, unknown = check_gpu_memory(pool.estimates, self.profiles, self.catalog)
         pool.split((estimates, small))
@@ -216,6 +220,7 @@ class Training:
 
     def check_one_batch_size(self) -> None:
         """Raise an error if the profiles have several batch sizes, because these need different numbers of epochs."""
+        # On several GPUs the batch grows with their number, so sizes per GPU are compared there.
         types = MachineTypes(self.catalog)
         named = [profile for profile in self.profiles if profile.instance_type]
         sizes = {size_per_gpu(profile, types) if self.scale else profile.batch_size or 0 for profile in named}

@@ -20,7 +20,7 @@ from vmselect.catalog import describe_age
 from vmselect.errors import RankingError
 from vmselect.findings import Finding
 from vmselect.intervals import Interval
-from vmselect.ranking import limits, selection_cost, text, views
+from vmselect.ranking import limits, text, views
 from vmselect.ranking.accuracy import Inputs, compare_with_real, make_forecasts
 from vmselect.ranking.candidates import OFFER_FIELDS, Candidates, candidate_findings
 from vmselect.ranking.decision import OTHER_MARKET, Assessment, assess
@@ -405,12 +405,12 @@ class Ranking:
         """
         return compare_with_real(self, watched)
 
-    def selection_cost(self) -> selection_cost.SelectionCost:
+    def selection_cost(self) -> views.SelectionCost:
         """Cost of the probes (and of the study) compared with the cost of training all candidates completely.
 
         With a study, this is a :class:`MethodologyCost`, which includes candidates below the required metric.
         """
-        return selection_cost.selection_cost(self)
+        return views.sum_selection_cost(self)
 
     def chart(self, kind: str = "time-cost", **options: Any) -> Any:
         """An Altair chart of the ranking; docs/how-to/read-the-report.md lists the kinds."""
