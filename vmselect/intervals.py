@@ -59,15 +59,19 @@ class Interval(NamedTuple, Generic[Value]):
         """The interval whose value and bounds are those of this one after an increasing ``function``."""
         return Interval(*map(function, self))
 
-    def times(self: Interval[float], other: Interval[float]) -> Interval[float]:  # type: ignore[misc]
-        """Product of two independent estimates. Their log distances to the bounds are added in quadrature.
+    def times(  # type: ignore[misc]
+        self: Interval[float], other: Interval[float], *, per: float = 1.0
+    ) -> Interval[float]:
+        """Product of two independent estimates, divided by the number ``per``.
+
+        Their log distances to the bounds are added in quadrature.
 
         >>> Interval(3.0, 2.0, 4.0).times(Interval.exact(2.0)).map(round)
         Interval(value=6, low=4, high=8)
         """
         down = math.hypot(_log_ratio(self.value, self.low), _log_ratio(other.value, other.low))
         up = math.hypot(_log_ratio(self.high, self.value), _log_ratio(other.high, other.value))
-        return _spread(self.value * other.value, down, up)
+        return _spread(self.value * (other.value / per), down, up)
 
     def over(  # type: ignore[misc]
         self: Interval[float], other: Interval[float], *, most: float = math.inf

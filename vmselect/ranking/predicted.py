@@ -208,8 +208,7 @@ def _estimate(
     if scaler and machine.gpu_count > 1 and base.batch_size:
         seconds = _step_time(base) * ratio
         prediction, gpus = scaler.scale(prediction, base.records[0], base.batch_size, seconds or prediction.seconds)
-        per_gpu = gpus.map(lambda part: part / machine.gpu_count)
-        ratio, low, high = Interval(ratio, low, high).times(per_gpu)
+        ratio, low, high = Interval(ratio, low, high).times(gpus, per=machine.gpu_count)
         factors["batch_size"] = base.batch_size * int(machine.gpu_count)
     predicted = replace(
         base, instance_type=machine.instance_type, provider=machine.provider, basis="predicted", records=(),
