@@ -27,7 +27,8 @@ Number = Annotated[int | float, WithJsonSchema({"type": "number"})]
 class Output(BaseModel):
     """A JSON object that is printed. Fields that the model does not define are errors."""
 
-    model_config = ConfigDict(extra="forbid")
+    # A command prints one of the models, so the others are never built.
+    model_config = ConfigDict(extra="forbid", defer_build=True)
 
     @classmethod
     def of(cls, result: object, **values: object) -> Self:
@@ -47,7 +48,7 @@ class Output(BaseModel):
 class OpenOutput(Output):
     """A JSON object that may have further fields, such as one per factor."""
 
-    model_config = ConfigDict(extra="allow")
+    model_config = ConfigDict(extra="allow", defer_build=True)
 
 
 class FindingOutput(Output):

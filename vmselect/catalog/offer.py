@@ -107,7 +107,7 @@ class Offer(BaseModel):
     that fraction.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=False)
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=False, defer_build=True)
 
     provider: Annotated[str, Column("name", "`aws`, `azure`, `gcp`, or your own name")]
     service: Annotated[str, Column("name", "`ec2`, `sagemaker`, `vm`, `gce`, or your own", _SERVICE_IF_OMITTED)] = ""

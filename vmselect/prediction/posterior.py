@@ -16,7 +16,6 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from scipy.linalg import cho_factor, cho_solve
 from scipy.special import stdtrit
 
 from vmselect.catalog.gpus import GpuFigures, Precision
@@ -284,6 +283,8 @@ class _SharedEffects:
 
 def _learn(history: Sequence[Point], hardware: Mapping[Hashable, Target], c: Constants) -> _SharedEffects:
     """Estimate the deviations of ``hardware`` that all models share, from the history of other models."""
+    from scipy.linalg import cho_factor, cho_solve  # slow to import: only predictions need it
+
     place = {key: at for at, key in enumerate(hardware)}
     targets = list(hardware.values())
     prior = _shared_covariance(_Rows(targets, [None] * len(targets), [None] * len(targets), {}, c), c)
@@ -346,6 +347,8 @@ def predict_log_times(
     All ``probes`` must have the same ``work``. Points of the history with the same model inform about this model; all
     other points inform about GPUs only.
     """
+    from scipy.linalg import cho_factor, cho_solve  # slow to import: only predictions need it
+
     c = constants
     model, work = probes[0].model, probes[0].work
     points = list(history)

@@ -38,13 +38,14 @@ Moment = Annotated[datetime, AfterValidator(lambda moment: moment if moment.tzin
 class Part(BaseModel):
     """Base of the parts of a record. They are frozen and strictly validated; unknown fields raise an error."""
 
-    model_config = ConfigDict(frozen=True, strict=True, extra="forbid", allow_inf_nan=False)
+    # Most commands read one kind of record: the validators of the others are never built.
+    model_config = ConfigDict(frozen=True, strict=True, extra="forbid", allow_inf_nan=False, defer_build=True)
 
 
 class Facts(Part):
     """Base of parts of a record to which later versions may add fields; unknown fields are ignored."""
 
-    model_config = ConfigDict(frozen=True, strict=True, extra="ignore", allow_inf_nan=False)
+    model_config = ConfigDict(frozen=True, strict=True, extra="ignore", allow_inf_nan=False, defer_build=True)
 
 
 class Gpu(Facts):
