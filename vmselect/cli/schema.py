@@ -111,7 +111,7 @@ def outputs() -> Mapping[str, Printed]:
         "prices-check": Printed(1, list[PriceChange], ("prices check",)),
         "prices-refresh": Printed(1, _rows_of(refresh_model()), ("prices refresh",)),
         "probe": Printed(1, ProbeOutput, ("probe",)),
-        "ranking": Printed(1, RankingOutput, ("rank", "demo")),
+        "ranking": Printed(2, RankingOutput, ("rank", "demo")),
         "schema": Printed(1, list[SchemaRow], ("schema",)),
         "score": Printed(1, ScoreOutput, ("score show",)),
         "serve-inference": Printed(1, list[InferenceRow], ("serve inference",)),

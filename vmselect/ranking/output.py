@@ -24,7 +24,7 @@ from vmselect.records.forecast import Basis
 if TYPE_CHECKING:
     from vmselect.ranking.result import Ranking
 
-FORMAT = 1
+FORMAT = 2
 COSTS = ("study_seconds", "study_usd", "probe_seconds", "probe_usd", "exhaustive_seconds", "exhaustive_usd", "fraction")
 
 
@@ -183,7 +183,7 @@ ShortfallOutput = derive_model(Shortfall)
 class RankingInputs(Output):
     """What is needed to rank again, as on the report page: machines, candidates and settings."""
 
-    format: Literal[1]
+    format: Literal[2]
     writer: str
     verdict: str
     settings: SettingsOutput
