@@ -66,6 +66,7 @@ def save_record(record: Record, path: str | os.PathLike[str]) -> Place:
         return _upload(record, target)
     if is_folder(target):
         return write_new(target, name_record(record), record.to_json())
+    # A wrong path must not destroy another file: only a record of the same kind is replaced.
     check_replaceable(target, record.kind)
     return write_text(target, record.to_json())
 
@@ -111,6 +112,7 @@ def check_replaceable(path: Place, kind: str) -> None:
 def check_target(path: Place, kind: str) -> None:
     """Raise ProfileError if a record of this ``kind`` cannot be written to ``path``; called before a measurement."""
     if isinstance(path, Url):
+        # Permission to write cannot be asked for: an empty file with a name that readers skip is written and removed.
         folder, name = Folder(path.parent if path.is_record else path), f".vmselect-{new_id()[:16]}.part"
         folder.create(name, b"")
         folder.remove(name)
@@ -140,6 +142,7 @@ class RecordFile:
 
     def write(self, record: Record) -> None:
         """Write the ``record`` so far. Failures such as a full disk are ignored: the training continues."""
+        # Data loaders fork: a child has this object too, but measures nothing.
         if os.getpid() == self._process:
             with suppress(ProfileError):
                 self._put(record)

@@ -138,6 +138,7 @@ def group_repetitions(profiles: Iterable[Profile]) -> dict[Identity, list[Profil
     groups: dict[Identity, list[Profile]] = {}
     for profile in sorted(distinct(profiles), key=lambda profile: profile.created):
         groups.setdefault(identify(profile), []).append(profile)
+    # Old records and times from papers name no provider. With two candidates, either choice could be wrong.
     with_provider: dict[Identity, list[Identity]] = {}
     for identity in groups:
         if identity.provider:
@@ -187,6 +188,7 @@ def model_key(profile: Profile) -> tuple[Hashable, ...]:
 def work_key(profile: Profile, batch_size: int | None) -> Hashable:
     """Key of the computation of a step on any machine: model, ``batch_size``, software settings and varied factors."""
     environment, setup = profile.environment, profile.setup
+    # Versions are left out: they change the time of a step less than what they would split the history into.
     software = environment.precision, environment.backend, environment.jit
     return (*model_key(profile), batch_size, *software, setup.structure, varied_factors(profile))
 

@@ -100,7 +100,7 @@ class Steps(Part):
             return labels  # the next validator rejects it
         warm = find_warmup(epoch, seconds, covers, labels)
         if not warm and "warmup" not in labels:
-            return labels
+            return labels  # the usual case, without a copy of up to 20,000 labels
         ordinary: Mapping[Label, Label] = {"warmup": "steady"}
         return tuple(
             "warmup" if position in warm else ordinary.get(label, label) for position, label in enumerate(labels)
@@ -365,6 +365,7 @@ class Profile(Record):
         """
         if self.timeline.run_seconds:
             return statistics.fmean(self.timeline.run_seconds)
+        # A stopped or interrupted training has a duration, too, but not that of the whole training.
         if self.outcome != "watched" or self.timeline.fit_seconds is None:
             return None
         return (self.timeline.init_seconds or 0.0) + self.timeline.fit_seconds
