@@ -188,7 +188,7 @@ def model_key(profile: Profile) -> tuple[Hashable, ...]:
 def work_key(profile: Profile, batch_size: int | None) -> Hashable:
     """Key of the computation of a step on any machine: model, ``batch_size``, software settings and varied factors."""
     environment, setup = profile.environment, profile.setup
-    # Versions are left out: they change the time of a step less than what they would split the history into.
+    # Versions of the software are left out, so that an update does not split the history.
     software = environment.precision, environment.backend, environment.jit
     return (*model_key(profile), batch_size, *software, setup.structure, varied_factors(profile))
 
