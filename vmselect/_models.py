@@ -38,6 +38,7 @@ class Output(BaseModel):
 
     def payload(self) -> dict[str, Any]:
         """The fields that were set, as plain values."""
+        # A field that was not set, such as the name of a fit in a script with one fit, is absent instead of null.
         return self.model_dump(exclude_unset=True)
 
     def to_json(self, *, indent: int | None = None) -> str:

@@ -107,6 +107,7 @@ def export(
     to = check_choice("to", to, TRACKERS)
     name = maybe(check_name, "name", name)
     entry = summarize(result)
+    # Values belong to the run that trains the model, if there is one; a second run would be hard to relate to it.
     active = _find_active(to) if folder is None else None
     if active is not None:
         _ACTIVE_WRITERS[to](entry, active)

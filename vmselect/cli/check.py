@@ -58,7 +58,7 @@ def check(
 
       vmselect check profiles/
 
-      vmselect check profiles/g4dn.xlarge-64-20260901T101500.json --format json
+      vmselect check profiles/g4dn.xlarge-64-20260901T101500.json --json
     """
     rows, unreadable = check_profiles(profiles)
     if format is Format.table:

@@ -125,7 +125,7 @@ def compare(
 
       vmselect compare sweep/ --scaling -e 50
 
-      vmselect compare profiles/ --before profiles-main/ --epochs 50 --limit-percent 5 --format json
+      vmselect compare profiles/ --before profiles-main/ --epochs 50 --limit-percent 5 --json
     """
     from vmselect.comparison.effects import effects
     from vmselect.comparison.requirements import Requirements

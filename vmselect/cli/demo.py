@@ -33,7 +33,7 @@ def demo(
 
       vmselect demo
 
-      vmselect demo --out page.html --format json
+      vmselect demo --out page.html --json
     """
     ranking = rank_example()
     page = ranking.report(out)

@@ -118,7 +118,7 @@ def compact(
 
       vmselect history compact records/
 
-      vmselect history compact s3://team/records --format json
+      vmselect history compact s3://team/records --json
     """
     from vmselect.records.history import history
 

@@ -73,6 +73,7 @@ def emit(
     columns in ``spare`` are omitted if all rows are equal in them.
     """
     columns = columns or tuple(model.model_fields)
+    # JSON is made by the model only, so that it cannot differ from the schema.
     if format is Format.json:
         print_json(make_rows(rows, model, columns))
     elif format is Format.csv:

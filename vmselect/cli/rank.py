@@ -106,7 +106,7 @@ def rank(
 
       vmselect rank profiles/ -e 50 --against watched/
 
-      vmselect rank profiles/ -e 50 --format json > ranking.json
+      vmselect rank profiles/ -e 50 --json > ranking.json
     """
     from vmselect.records import load_profiles
 
@@ -229,5 +229,5 @@ def _remarks(ranking: Ranking, top: int) -> list[str]:
         lines += [f"By {name}: {change}." for change in ranking.crossovers(name)[:5]]
     lines += [f"Excluded: {excluded}." for excluded in ranking.deciding_excluded[:top]]
     if len(ranking.deciding_excluded) > top:
-        lines.append(f"Excluded: {len(ranking.deciding_excluded) - top:,} more. List all with --format json.")
+        lines.append(f"Excluded: {len(ranking.deciding_excluded) - top:,} more. List all with --json.")
     return lines + describe_findings(ranking, ranking.deciding_rows[:top])

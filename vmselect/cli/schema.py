@@ -37,7 +37,7 @@ def schema(
     version: Annotated[int | None, typer.Option(help="Version of the schema.", show_default="the newest")] = None,
     format: FormatOption = Format.table,  # noqa: A002
 ) -> None:
-    """Print the JSON Schema of a kind of record, or of the output of a command with --format json.
+    """Print the JSON Schema of a kind of record, or of the output of a command with --json.
 
     Without NAME, the names, versions and titles of all schemas are listed. A schema that changes gets a new version.
     The version of the schema of a record is the number of its file format.

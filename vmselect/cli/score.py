@@ -67,7 +67,7 @@ def show(
 
       vmselect score forecasts/ watched/ --by basis
 
-      vmselect score records/ --html score.html --format json
+      vmselect score records/ --html score.html --json
     """
     from vmselect.records import load_records
     from vmselect.scoring.output import CaseOutput, ScoreGroup, describe_score

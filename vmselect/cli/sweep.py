@@ -196,7 +196,7 @@ def run(
 
       vmselect sweep run plan.yaml sweep/ --budget-usd 5
 
-      vmselect sweep run plan.yaml sweep/ --budget-usd 5 --yes --format json
+      vmselect sweep run plan.yaml sweep/ --budget-usd 5 --yes --json
 
       vmselect sweep run plan.yaml sweep/ --budget-usd 5 --stop-when-sure --epochs 50 --history team/
 

@@ -220,6 +220,7 @@ def ranking_output(ranking: Ranking, *, top: int | None = None) -> RankingOutput
     positions = ranking.positions[0][:top]
     candidates: Sequence[int] = range(len(ranking.candidates))
     machines: Sequence[int] = range(len(ranking.candidates.machine_estimates))
+    # A catalog has thousands of offers: whoever asks for the first rows gets the candidates and machines of these only.
     if top is not None:
         candidates = np.unique(positions).tolist()
         machines = np.unique(ranking.candidates.machine_estimate[candidates]).tolist()

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from html import escape
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from vmselect.comparison.groups import format_percent, format_value, group_rows, scenario_rows
 from vmselect.comparison.significance import format_p
@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from vmselect.findings import Finding
     from vmselect.ranking import Ranking, Row
     from vmselect.scoring.score import Score
+
+Cells: TypeAlias = dict[str, Any]
+"""Cells of a row of a table, by column title."""
 
 MAX_CANDIDATES, MAX_TABLE_ROWS = 15, 60
 GROUPINGS = {"family": "machine family", "gpu": "GPU"}
@@ -38,7 +41,7 @@ def to_html(ranking: Ranking, *, most: int = MAX_CANDIDATES) -> str:
     return _sentence(ranking.verdict) + table + shown + gpus + _list(remarks(ranking, ranking.deciding_rows[:most]))
 
 
-def _row(label: str, row: Row) -> dict[str, Any]:
+def _row(label: str, row: Row) -> Cells:
     gpus = f"{row.gpu_count:g} x " if row.gpu_count and row.gpu_count != 1 else ""
     remarks = {
         "never probed": row.basis == "predicted",
@@ -60,9 +63,9 @@ def _row(label: str, row: Row) -> dict[str, Any]:
     }
 
 
-def gpu_rows(ranking: Ranking) -> list[dict[str, Any]]:
+def gpu_rows(ranking: Ranking) -> list[Cells]:
     """Table rows, one per GPU model and number of GPUs: the fastest and the cheapest, speed-up and efficiency."""
-    groups: dict[tuple[str, int], list[dict[Any, Any]]] = {}
+    groups: dict[tuple[str, int], list[dict[Hashable, Any]]] = {}
     for row in ranking.scaling.to_dict("records"):
         groups.setdefault((row["gpu_model"], row["gpus"]), []).append(row)
     rows = []
@@ -83,7 +86,7 @@ def gpu_rows(ranking: Ranking) -> list[dict[str, Any]]:
     return rows
 
 
-def effect_rows(effects: Effects) -> list[dict[str, Any]]:
+def effect_rows(effects: Effects) -> list[Cells]:
     """Rows for a table, one per level of a factor: mean, effect, and the share of variation the factor explains."""
     return [
         {
@@ -99,7 +102,7 @@ def effect_rows(effects: Effects) -> list[dict[str, Any]]:
     ]
 
 
-def scaling_rows(scaling: Scaling) -> list[dict[str, Any]]:
+def scaling_rows(scaling: Scaling) -> list[Cells]:
     """Rows for a table, one per number of workers: time, and speed-up, efficiency and cost relative to one worker."""
     return [
         {
@@ -199,7 +202,7 @@ def effects_html(effects: Effects, *, pictures: str = "", verdict: bool = True) 
 def scores_html(scores: Scores, *, verdict: bool = True) -> str:
     """The scores of candidates as HTML: verdict, points per requirement, source of every number, and exclusions."""
     table = [
-        {name: f"{value:.1f}" if isinstance(value, float) else value for name, value in row.items()}
+        {str(name): f"{value:.1f}" if isinstance(value, float) else value for name, value in row.items()}
         for row in scores.table.to_dict("records")
     ]
     parts = [
@@ -253,13 +256,13 @@ def score_html(score: Score, *, pictures: str = "", verdict: bool = True) -> str
     return body + _table(unscored, "Not scored") + waiting + _findings(score.findings)
 
 
-def _without_empty(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def _without_empty(rows: Sequence[Cells]) -> list[Cells]:
     """``rows`` without the columns that are empty in all rows."""
     used = {name for row in rows for name, value in row.items() if value != ""}
     return [{name: value for name, value in row.items() if name in used} for row in rows]
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> object:
     if value is None or value != value:
         return ""
     return f"{value:.4g}" if isinstance(value, float) else value
@@ -283,7 +286,7 @@ def _list(lines: Iterable[str]) -> str:
     return f"<ul>{items}</ul>" if items else ""
 
 
-def _table(rows: Sequence[Mapping[Any, Any]], title: str) -> str:
+def _table(rows: Sequence[Cells], title: str) -> str:
     """``rows`` as an HTML table; an empty string if there are no rows. ``title`` is the name for screen readers."""
     if not rows:
         return ""

@@ -30,6 +30,7 @@ ENERGY = "time × power of the machine in steady steps, measured or predicted fr
 SCOPE = "Making the hardware (embodied carbon) is excluded."
 LOCATION = f"energy × PUE × mean intensity of the local grid. {SCOPE}"
 MARKET = f"energy × PUE × intensity of the grid without the carbon-free energy that the provider buys. {SCOPE}"
+# A candidate takes about 0.5 kB of the page, so that the page stays small enough to be sent by e-mail.
 MAX_CANDIDATES = 10_000
 MAX_STEPS = 600
 MAX_PROFILES = 60
