@@ -101,8 +101,8 @@ def _describe(rows: Iterable[dict[str, Any]]) -> Iterator[str]:
         yield from [""] if number else []
         yield from _wrap(f"{title} ({first['outcome'].replace('_', ' ')})", width, indent=0)
         yield from _wrap(file, width, indent=2)
-        known = [(label, first[name]) for name, label in METHOD_TIMES.items() if first[name] is not None]
-        yield from _wrap(", ".join(f"{label} {format_seconds(seconds)}" for label, seconds in known), width, indent=2)
+        times = [(label, first[name]) for name, label in METHOD_TIMES.items() if first[name] is not None]
+        yield from _wrap(", ".join(f"{label} {format_seconds(seconds)}" for label, seconds in times), width, indent=2)
         for row in findings:
             if "code" in row:
                 yield from _wrap(f"{row['severity']} {row['code']}: {row['message']}", width, indent=2)

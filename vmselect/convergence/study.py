@@ -83,6 +83,7 @@ def _half_widths(
     """
     from scipy.special import stdtrit
 
+    # Two or three runs are usual, too few for a deviation per batch size.
     squares, degrees = USUAL_SPREAD_WEIGHT * USUAL_SPREAD**2, USUAL_SPREAD_WEIGHT
     for values in epochs.values():
         if len(values) > 1:
@@ -114,6 +115,7 @@ def predict_epochs(
     elif sizes[0] < batch_size < sizes[-1]:
         source = "interpolated"
         smaller, larger = _neighbors(sizes, batch_size)
+        # Progress per epoch (the reciprocal) is interpolated, on the scale of doublings of the batch size.
         weight = math.log(batch_size / smaller) / math.log(larger / smaller)
         value = 1 / ((1 - weight) / statistics.fmean(epochs[smaller]) + weight / statistics.fmean(epochs[larger]))
         repetitions = min(len(epochs[smaller]), len(epochs[larger]))
@@ -124,6 +126,7 @@ def predict_epochs(
         ratio = max(batch_size / nearest, nearest / batch_size)
         value = statistics.fmean(epochs[nearest])
         half, mean_half_width = _half_widths(epochs, len(epochs[nearest]), confidence)
+        # Larger batches need as many epochs or, at the other extreme, as many steps as before.
         above = math.log(ratio)
         below = 0.0 if batch_size > nearest else above
         mean_half_width += above
@@ -305,6 +308,7 @@ class ConvergenceStudy(ConvergenceRecord):
         means = {size: statistics.fmean(float(log[name]) for log in logs[size] if name in log) for size in sizes}
         if batch_size in means:
             return means[batch_size]
+        # Beyond the measured sizes, accuracy may fall at any rate, so no value is better than a wrong one.
         if not means or not min(means) < batch_size < max(means):
             return None
         below, above = _neighbors(means, batch_size)

@@ -153,6 +153,7 @@ def describe_causes(profile: Profile, causes: Iterable[Cause]) -> tuple[Diagnosi
 
 def find_host_limit(profile: Profile) -> Cause | None:
     """The cause that limits the steps if it is the input or the CPU instead of the GPU; None if it is not."""
+    # Only these two checks, because predictions ask for every record of a history.
     return next(chain(_find_input_bound(profile), _find_cpu_saturation(profile)), None)
 
 
@@ -215,6 +216,7 @@ def _format_gain(factor: float) -> str:
 def _find_compute_bound(profile: Profile) -> Causes:
     share, busy = _input_share(profile), _gpu_share(profile)
     cores, used = _count_cores(profile), _steady_mean(profile, "process_cores")
+    # Without a GPU, the CPU is the device that computes the steps.
     if not profile.environment.framework_gpus and cores and used is not None:
         busy = min(1.0, used / cores)
     if share is None or share >= NEGLIGIBLE_WAIT or busy is None or busy < DEVICE_BUSY:
@@ -238,6 +240,7 @@ def _describe_compute_bound(profile: Profile, cause: Cause) -> Diagnosis:
 
 def _find_underfed_gpu(profile: Profile) -> Causes:
     busy, share = _gpu_share(profile), _input_share(profile)
+    # A GPU that waits for data is idle too, so the wait must be known to be small.
     if busy is None or busy >= GPU_IDLE or share is None or share >= NEGLIGIBLE_WAIT:
         return
     evidence = {"gpu_busy_share": busy, "gpus": float(len(_used_gpus(profile))), "input_wait_share": share}
@@ -266,6 +269,7 @@ def _find_gpu_memory(profile: Profile) -> Causes:
     if peak / whole >= GPU_MEMORY_FULL:
         yield Cause("gpu-memory-full", evidence)
     elif peak / whole <= GPU_MEMORY_EMPTY:
+        # How memory grows with the batch size is known only if its constant part was measured.
         yield Cause("gpu-memory-empty", evidence)
 
 
@@ -322,6 +326,7 @@ def _used_gpus(profile: Profile) -> list[int]:
     count = profile.environment.framework_gpus
     if not count or profile.usage is None:
         return []
+    # Samples do not tell which GPUs the framework chose, and other programs may use the rest.
     names = filter(None, (re.fullmatch(r"gpu(\d+)_busy_share", name) for name in profile.usage.quantities()))
     busy = {int(name[1]): share for name in names if (share := _steady_mean(profile, name[0])) is not None}
     return sorted(sorted(busy, key=lambda gpu: -busy[gpu])[:count])
@@ -355,6 +360,7 @@ def _find_cpu_limit(profile: Profile) -> Causes:
     throttled = _steady_mean(profile, "container_throttled_share")
     limit = profile.usage.limits.container_cores if profile.usage else None
     all_cores = profile.environment.cpu_cores
+    # Throttled periods prove that the quota was too small; a full use of few cores may be intended.
     if throttled is not None and limit is not None and throttled >= CPU_THROTTLED:
         yield Cause("cpu-quota", {"container_cores": limit, "container_throttled_share": throttled})
     elif cores and used is not None and all_cores and cores < all_cores and used >= QUOTA_USED * cores:
@@ -394,6 +400,7 @@ def _find_neighbors(profile: Profile) -> Causes:
     # Other workers of the same training are not neighbors.
     if not cores or others is None or busy is None or profile.environment.workers > 1:
         return
+    # Other programs take no time from the training as long as a core is free.
     if busy >= CPU_CONTENDED and others >= OTHER_PROGRAMS * cores:
         evidence = {"other_cores": others, "usable_cores": float(cores), "usable_cpu_share": busy}
         pressure = _steady_mean(profile, "cpu_pressure_share")
@@ -471,6 +478,7 @@ def _find_busy_disk(profile: Profile) -> Causes:
 
 def _describe_busy_disk(profile: Profile, cause: Cause) -> Diagnosis:
     pressure, rate, own = cause.evidence.values()
+    # Pressure counts the whole machine, so the bytes decide who causes it.
     part, remedy = "little", "End other programs that use the disk, then probe again."
     if rate > 0 and own >= rate / 2:
         part = "most"
@@ -492,6 +500,7 @@ def _find_pauses(profile: Profile) -> Causes:
     steady, steps = timeline.steps.steady_seconds, profile.steps_per_epoch
     if not between or not (whole or (steady and steps is not None)):
         return
+    # Steps tell the length of an epoch better than epochs that a probe ended early.
     epoch = statistics.median(steady) * steps if steady and steps is not None else statistics.median(whole)
     if validations := [validation.seconds for validation in timeline.validations if not validation.truncated]:
         epoch += statistics.median(validations)
@@ -518,6 +527,7 @@ def _describe_pauses(profile: Profile, cause: Cause) -> Diagnosis:
 
 
 def _find_growth(profile: Profile) -> Causes:
+    # The first epoch compiles, so it is no part of a trend.
     seconds = [epoch.seconds for epoch in profile.timeline.epochs if epoch.complete][1:]
     if len(seconds) < MIN_EPOCHS - 1:
         return
@@ -591,6 +601,7 @@ def _cpu_use(profile: Profile) -> _CpuUse | None:
         text = f"The container's {limit:g} CPU core{' is' if limit == 1 else 's are'} {share:.0%} busy"
         return _CpuUse(share, text, {"process_cores": used, "container_cores": limit}, "give the container more cores")
     seen = _steady_mean(profile, "usable_cpu_share")
+    # The share of all usable cores says nothing about a smaller quota.
     if limit is not None or seen is None:
         return None
     text = f"The CPU is {seen:.0%} busy"

@@ -104,6 +104,7 @@ def _dispatch(profile: Profile) -> Iterator[Finding]:
             "Keras called the probe from worker threads, not between steps, so the step times are wrong.",
             "Probe again with this version of vmselect.",
         )
+    # Only Keras on these two backends starts steps in a thread of its own.
     if profile.probe != "iteration" or environment.dispatch != "direct" or environment.backend not in ("jax", "torch"):
         return
     if environment.step_timing is not None:  # the user's own callbacks caused the direct calls
@@ -157,6 +158,7 @@ def _unstable_steps(profile: Profile) -> Iterator[Finding]:
 
 def _contention(profile: Profile) -> Iterator[Finding]:
     timeline = profile.timeline
+    # A training on a GPU leaves the CPU idle in any case.
     if timeline.cpu_seconds is None or profile.environment.framework_gpus:
         return
     if not timeline.wall_seconds or timeline.wall_seconds < 1:  # too short for a meaningful ratio

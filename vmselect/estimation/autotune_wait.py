@@ -133,6 +133,7 @@ def weigh_evidence(waited: int | None, *, cut_short: bool, pipelines: int = 1) -
 
     ``waited`` is None if it is unknown. ``cut_short`` is True if the probe ended the epoch early.
     """
+    # Epochs that a probe cuts short seldom wait, whatever whole epochs do.
     if waited is None or (cut_short and not waited):
         return Evidence()
     if not waited:
@@ -154,6 +155,7 @@ def expect_waiting(
     upper bound assumes that each pipeline waits as often as the first.
     """
     hits, misses, again, not_again = (math.fsum(side) for side in zip(Evidence(), *evidence, strict=True))
+    # Beta prior: the share expected from the CPU load counts as PRIOR_WEIGHT observed boundaries.
     weight = PRIOR_WEIGHT + hits + misses
     share = (PRIOR_WEIGHT * expect_share(profile) + hits) / weight
     pipelines = count_pipelines(profile)
@@ -171,6 +173,7 @@ def expect_waiting(
     width = quantile(confidence, 30.0) * spread
     value = share * mean
     noise = math.hypot(mean * math.sqrt(share * (1 - share)), math.sqrt(share * among))
+    # No epoch waits longer than for the last wake-up, however uncertain the share is.
     above = min(max(width, share * (more - mean)), longest - value)
     return Waiting(Level(value, min(width, value), above, noise), share, longest)
 
@@ -198,5 +201,6 @@ def expect_share(profile: Profile) -> float:
         busy = timeline.cpu_seconds / timeline.wall_seconds
     else:
         busy = float(cores)
+    # TensorFlow misses the signal if no core is free to run the thread at once.
     without_free_core = min(1.0, max(0.0, busy - (cores - 1)))
     return max(MIN_SHARE, MAX_SHARE * math.pow(without_free_core, EXPONENT))

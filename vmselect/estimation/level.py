@@ -90,11 +90,14 @@ def locate(
     per_unit = list(map(truediv, values, weights))
     covered = sum(weights)
     mean = math.fsum(values) / covered
+    # The prior acts as further readings, so that two equal readings do not give an interval of zero width.
     freedom = prior_readings + len(values) - 1
     prior = prior_readings * (prior_spread * mean) ** 2
     variance = (prior + math.fsum((x - mean) ** 2 for x in per_unit)) / freedom
+    # Readings close in time resemble each other: their spread alone would make the interval too narrow.
     error = max(variance / len(values), _block_variance(per_unit, mean, prior, prior_readings)) + lasting * variance
     width = quantile(confidence, freedom) * math.sqrt(error)
+    # If a share of the steps is slow, that many readings miss all of them with the probability 1 - confidence.
     rate = min(UNSEEN_RATE, -math.log(1 - confidence) / covered) if unseen else 0.0
     return Level(
         value=mean,
@@ -113,6 +116,7 @@ def predict_once(seconds: Sequence[float], *, spread: float = ONCE_SPREAD, confi
     if not seconds:
         return NOTHING
     runs = len(seconds)
+    # A single run is all that most users have: the prior then gives the whole width.
     mean = math.fsum(seconds) / runs
     freedom = PRIOR_READINGS + runs - 1
     squares = PRIOR_READINGS * (spread * mean) ** 2 + math.fsum((x - mean) ** 2 for x in seconds)
@@ -125,6 +129,7 @@ def find_drift(values: Sequence[float]) -> float:
     size, means = _block_means(values)
     if len(means) < MIN_BLOCKS:
         return 0.0
+    # Independent readings make the means of blocks differ too; only what exceeds that is drift.
     single = statistics.fmean(
         statistics.variance(values[i * size : (i + 1) * size], mean) for i, mean in enumerate(means)
     )
@@ -150,5 +155,6 @@ def fastest_rate(values: Sequence[float], units: Sequence[int]) -> float:
     """Seconds per step of the fastest block of readings. Blocks of 0 s are ignored; the result is 0 if all are."""
     size = max(BLOCK, len(values) // BLOCKS)
     starts = range(0, max(1, len(values) - size + 1), size)
+    # Blocks instead of single readings, whose minimum depends on how many there are.
     rates = [math.fsum(values[i : i + size]) / sum(units[i : i + size]) for i in starts]
     return min((rate for rate in rates if rate > 0), default=0.0)

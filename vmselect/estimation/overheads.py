@@ -177,6 +177,7 @@ def time_boundaries(
     if profile.setup.saving == "best":  # every epoch counts as the best so far, but perhaps none is
         ending = replace(ending, half_width_below=max(ending.half_width_below, ending.value))
     seen, beyond = [lost(opening) for opening in readings.openings], 0.0
+    # One boundary cannot tell a stall from what recurs; a limit in steps separated them on real trainings.
     if len(seen) == 1 and readings.unit == "step" and not readings.first_openings:
         limit = LONE_BOUNDARY_STEPS * step.value
         beyond, seen = max(0.0, seen[0] - limit), [min(seen[0], limit)]
@@ -186,6 +187,7 @@ def time_boundaries(
     if readings.first_openings:
         # The sum stays positive, or a training of one epoch would gain time.
         once += max(-once, statistics.fmean(map(lost, readings.first_openings)) - opening.value)
+    # An epoch that was cut short leaves less to clean up than a whole one.
     longer = TRUNCATED_BOUNDARY * opening.value if readings.truncated_boundaries else 0.0
     waiting = last_waiting = NO_WAITING
     lengths = [(seconds + wrap_up.value + ending.value, often) for seconds, often in epoch_seconds]
@@ -224,6 +226,7 @@ def time_partial_batch(
     if readings.first_partials:
         extra = [max(0.0, seconds - each.value) for seconds in readings.first_partials]
         return PartialBatch(each, predict_once(extra, confidence=confidence))
+    # XLA compiles each shape of a batch; whether that takes as long as the first time is not known.
     if profile.environment.backend == "jax" or profile.environment.jit:
         again = max(0.0, first.value - step.value * readings.first_units)
         return PartialBatch(each, Level(again, again / 2, again / 2, 0.0))
@@ -333,7 +336,7 @@ def find_unseen_saves(profile: Profile, readings: Readings, *, step: Level, step
     if setup.save_freq is None:
         return replace(saves, by_batches=setup.saving == "batches")
     if profile.timeline.steps.steps >= SEEN_TWICE * setup.save_freq:
-        return saves
+        return saves  # the mean step includes them
     return replace(saves, by_batches=True, per_epoch=steps_per_epoch / setup.save_freq)
 
 
@@ -373,11 +376,13 @@ def time_validations(
         for epoch in readings.first_validations
     ]
     first = predict_once(firsts, confidence=confidence)
+    # Compilation takes the same time for every size, so only a later validation is scaled.
     scale = _scale(profile, readings, workload)
     if scale != 1.0:
         extra = later.value * (scale - 1)
         first = Level(max(0.0, first.value + extra), first.half_width_below, first.half_width_above, 0.0)
         later = later.times(scale)
+    # With several validations per epoch, only the very first one compiles.
     per_epoch = profile.setup.validations_per_epoch or 1.0
     if per_epoch != 1.0:
         more = per_epoch - 1
@@ -585,5 +590,6 @@ def predict_first_run(first: RuntimeModel, later: RuntimeModel) -> RuntimeModel:
     each = max(0.0, first.epoch_seconds - later.epoch_seconds)
     each += max(0.0, first.validation_seconds - later.validation_seconds) / first.validation_freq
     widths.add_sides(1.0, 0.0, once=once, per_epoch=each)
+    # A training may also find a warm machine, so nothing beyond the later runs is certain.
     certain = (min(first.certain[0], later.certain[0]), min(first.certain[1], later.certain[1]))
     return replace(first, low=widths.low, certain=certain)

@@ -155,6 +155,7 @@ def estimate_fits(profiles: Profiles, *, epochs: int | None = None, **options: A
         before = kind
     if not fits:
         raise next(iter(excluded.values()))
+    # Bounds are added, not their squares: the fits share a machine, so their errors go together.
     parts = [fit.estimate for fit in fits]
     without = (
         Finding(

@@ -102,6 +102,7 @@ class Readings:
 def collect(profiles: Sequence[Profile]) -> Readings:
     """Collect the readings of repetitions, grouped by what they measure."""
     readings = Readings(unit="epoch" if all(_only_epochs(profile) for profile in profiles) else "step")
+    # Parts of boundaries are used only if all repetitions have them, so that each list means the same in all.
     in_parts = all(_boundaries_in_parts(profile) for profile in profiles)
     for profile in profiles:
         timeline = profile.timeline
@@ -133,7 +134,7 @@ def group_validations(profile: Profile) -> list[list[Validation]]:
         return [[validation] for validation in seen]
     epochs = [list(passes) for _, passes in groupby(seen, key=lambda validation: validation.epoch)]
     if len(epochs) > 1:
-        usual = len(epochs[-2])
+        usual = len(epochs[-2])  # the last epoch may have a final test in addition
         if profile.outcome == "interrupted" and len(epochs[-1]) < usual:
             return epochs[:-1]
         epochs[0] += epochs[-1][usual:]
@@ -222,6 +223,7 @@ def _collect_steps(profile: Profile, readings: Readings) -> None:
             block.seconds.append(seconds)
             block.covers.append(covers)
     readings.warmup.append(warm)
+    # A long training stores a sample of its steps. Sums over whole epochs then tell more than the sample.
     dropped = steps.readings > len(steps)
     aggregates = _epoch_aggregates(profile, partials=bool(partials)) if dropped else Block([], [])
     readings.blocks.extend([aggregates] if aggregates.seconds else [steady[epoch] for epoch in sorted(steady)])
@@ -259,6 +261,7 @@ def _collect_boundaries(profile: Profile, readings: Readings, *, in_parts: bool)
     lengths = _pipeline_seconds(profile)
     several = sum(not boundary.final for boundary in timeline.boundaries) > 1
     for number, boundary in enumerate(timeline.boundaries):
+        # Clocks of different callbacks can disagree slightly, so a part is never longer than the whole.
         wrap_up = min(boundary.before_validation_seconds or 0.0, boundary.seconds) if in_parts else 0.0
         if in_parts:
             (readings.later_wrap_ups if number else readings.first_wrap_ups).append(wrap_up)
@@ -274,6 +277,7 @@ def _collect_boundaries(profile: Profile, readings: Readings, *, in_parts: bool)
         opening, covers = opened.get(following, (0.0, 0))
         if following not in opened and (first := recorded.get(following)) is not None:
             opening, covers = first, profile.setup.steps_per_execution
+        # Without parts, the first boundary includes compilation of the validation, so it is kept apart.
         apart = several and number == 0 and not in_parts
         length = lengths.get(boundary.epoch)
         pipeline = None if length is None else length + wrap_up + ending
@@ -310,6 +314,7 @@ def find_changing_epochs(profiles: Sequence[Profile], unit: str) -> ChangingEpoc
 
 
 def _compare_halves(later: Sequence[float]) -> str:
+    # Medians of halves, so that one slow epoch is no change. An odd epoch in the middle belongs to neither.
     half = len(later) // 2
     if half < 2:
         return ""

@@ -169,5 +169,6 @@ def _measured_steps(setup: Setup, epochs: Sequence[Epoch]) -> tuple[float | None
             return counted, setup.examples % setup.batch_size
     if setup.steps_per_epoch is not None:
         return setup.steps_per_epoch, partial
+    # Data of unknown size: a complete epoch has counted the steps.
     whole = [epoch.steps for epoch in epochs if epoch.complete and epoch.steps]
     return (whole[-1], partial) if whole else (None, 0)
