@@ -8,14 +8,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeAlias
 
-from vmselect._checks import (
-    check_choice,
-    check_count,
-    check_share,
-    is_number,
-    list_items,
-    show,
-)
+from vmselect._checks import check_choice, check_count, check_share, is_number, list_items, show, suggest_arguments
 from vmselect.diagnosis import Disturbance, Examination
 from vmselect.diagnosis.disturbance import average_disturbances
 from vmselect.errors import ArgumentError, EstimateError
@@ -128,6 +121,7 @@ class _Fitter:
         return replace(model, method=self.method, terms={**boot, **model.terms})
 
 
+@suggest_arguments()
 def estimate(
     profile: Profiles,
     *,

@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 
 from vmselect import _defaults
-from vmselect._checks import check_count, check_name, check_number, list_items, maybe, several, show
+from vmselect._checks import check_count, check_name, check_number, list_items, maybe, several, show, suggest_arguments
 from vmselect.catalog import Catalog
 from vmselect.catalog.gpus import GpuFigures, figures_of, gpu_vendor, read_precision
 from vmselect.diagnosis.causes import NEGLIGIBLE_WAIT, Kind, find_host_limit
@@ -270,6 +270,7 @@ def choose_machines(
     return [machine for machine in machines if (machine.instance_type, machine.provider) in pairs]
 
 
+@suggest_arguments()
 def predict(
     profiles: Profile | Iterable[Profile],
     *,

@@ -18,7 +18,7 @@ from typing import Any, Literal, NamedTuple
 
 import pandas as pd
 
-from vmselect._checks import check_count, check_name, several, show
+from vmselect._checks import check_count, check_name, several, show, suggest_arguments
 from vmselect.catalog import Catalog
 from vmselect.catalog.gpus import fold_gpu, gpu_vendor, identify_gpu, nominal_memory_gib
 from vmselect.errors import ArgumentError, EstimateError
@@ -356,6 +356,7 @@ def _range(peak: Interval[float]) -> str:
     return f"{format_bytes(peak.low)} to {format_bytes(peak.high)}"
 
 
+@suggest_arguments()
 def estimate_memory(
     profiles: Profile | Iterable[Profile],
     *,

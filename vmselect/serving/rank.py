@@ -22,7 +22,7 @@ import numpy as np
 import pandas as pd
 
 from vmselect import _defaults
-from vmselect._checks import check_choice, check_count, check_indent, check_number, maybe, several
+from vmselect._checks import check_choice, check_count, check_indent, check_number, maybe, several, suggest_arguments
 from vmselect._hooks import hook
 from vmselect.catalog import Catalog
 from vmselect.errors import ArgumentError, RankingError
@@ -295,6 +295,7 @@ class ServingRanking:
         return hook("serving_chart")(self, kind, **options)
 
 
+@suggest_arguments()
 def rank_inference(
     records: InferenceRecord | Iterable[InferenceRecord],
     *,

@@ -16,7 +16,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vmselect import __version__
-from vmselect._checks import check_count, check_flag, check_name, check_number, check_path, list_items, maybe, show
+from vmselect._checks import (
+    check_count,
+    check_flag,
+    check_name,
+    check_number,
+    check_path,
+    list_items,
+    maybe,
+    show,
+    suggest_arguments,
+)
 from vmselect._io import Url, cache_folder, check_place, has_file, writing
 from vmselect.errors import ArgumentError, SweepError
 from vmselect.findings import Finding
@@ -208,6 +218,7 @@ class Cleaned:
     detail: str
 
 
+@suggest_arguments()
 def sweep(
     plan: Plan | str | os.PathLike[str],
     folder: str | os.PathLike[str],
