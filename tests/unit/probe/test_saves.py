@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
+import importlib.util
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -99,3 +101,24 @@ def test_a_new_file_that_the_script_opened_for_its_save_is_removed(library, tmp_
                 library.save(1, file)
     assert (tmp_path / "full.pt").read_text() == "mine"
     assert not (tmp_path / "new.pt").exists()
+
+
+@pytest.mark.parametrize("name", saves.SAVES)
+def test_listed_functions_exist_in_the_installed_library(name: str) -> None:
+    top, _, rest = name.partition(".")
+    spec = importlib.util.find_spec(top)
+    if spec is None or not spec.submodule_search_locations:
+        pytest.skip(f"{top} is not installed: its functions were not looked up")
+    place = Path(spec.submodule_search_locations[0], *rest.split("."))
+    source = next((file for file in (place.with_suffix(".py"), place / "__init__.py") if file.is_file()), None)
+    if source is None:
+        pytest.skip(f"the installed version of {top} has no module {name}")
+    defined = set()
+    for node in ast.walk(ast.parse(source.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ClassDef):
+            defined |= {f"{node.name}.{part.name}" for part in node.body if isinstance(part, ast.FunctionDef)}
+        elif isinstance(node, ast.FunctionDef):
+            defined.add(node.name)
+        elif isinstance(node, ast.ImportFrom):
+            defined |= {part.asname or part.name for part in node.names}
+    assert defined >= saves.SAVES[name].keys()
