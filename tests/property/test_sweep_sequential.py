@@ -26,7 +26,7 @@ GPUS = ("g4dn.xlarge", "g4dn.2xlarge", "g5.xlarge", "g5.2xlarge", "g6.xlarge", "
 UNPREDICTABLE = ("c5.4xlarge", "c5.12xlarge", "trn1.2xlarge", "g4dn.12xlarge", "p3.8xlarge", "g4ad.xlarge")
 REGION = "us-east-1"
 SIMULATIONS = 12
-"""docs/reference/sweeps.md has the numbers of 40."""
+"""docs/how-to/sweeps.md has the numbers of 40."""
 CATALOG = Catalog.embedded()
 
 

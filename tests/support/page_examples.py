@@ -42,14 +42,15 @@ def three_machines(folder: Path) -> None:
         ).save(folder / "profiles" / f"{name}.json")  # fmt: skip
 
 
-def one_machine(folder: Path) -> None:
-    """A profile of a g4dn.xlarge in ``profiles/``."""
+def one_and_three_machines(folder: Path) -> None:
+    """A profile of a g4dn.xlarge in ``probe/``, and those of three machines in ``profiles/``."""
     import vmselect as vs
 
+    three_machines(folder)
     vs.Profile.from_times(
         instance_type="g4dn.xlarge", batch_size=64, steps_per_epoch=1000, init_seconds=20.0, first_iteration_seconds=4,
         iteration_seconds=[0.41, 0.4, 0.4, 0.39, 0.4] * 4, model="resnet",
-    ).save(folder / "profiles" / "g4dn.xlarge.json")  # fmt: skip
+    ).save(folder / "probe" / "g4dn.xlarge.json")  # fmt: skip
 
 
 def batch_sizes(folder: Path) -> None:
@@ -192,12 +193,11 @@ PAGES: dict[str, Callable[[Path], dict[str, Any] | None]] = {
     "docs/how-to/energy-and-co2.md": three_machines,
     "docs/how-to/prices.md": own_prices,
     "docs/how-to/probe-a-training.md": own_loop,
-    "docs/how-to/rank-with-limits-and-spot.md": three_machines,
+    "docs/how-to/rank.md": one_and_three_machines,
     "docs/how-to/read-the-report.md": three_machines,
     "docs/how-to/serve-and-move-data.md": services,
     "docs/how-to/sweeps.md": small_sweep,
-    "docs/how-to/track-and-check-costs.md": three_machines,
-    "docs/how-to/which-machines-to-probe.md": one_machine,
+    "docs/how-to/work-in-a-team.md": three_machines,
     "docs/reference/agents-and-programs.md": three_machines,
     "docs/reference/estimates.md": batch_sizes,
     "docs/tutorials/first-ranking.md": three_machines,

@@ -5,7 +5,7 @@ Between two probed sizes, the line through their step times is used. Outside the
 twice the largest, the nearest line is extrapolated with a finding; farther sizes raise an error. If the step time grows
 faster than the batch size (for example because memory runs short), the fixed part would be negative, so the time is in
 proportion to the batch size, starting from the smaller probed size. A third probed size shows the curvature: it narrows
-the interval if it lies on the line, and widens it otherwise. See docs/validation/intervals.md.
+the interval if it lies on the line, and widens it otherwise. See docs/validation/accuracy.md.
 """
 
 from __future__ import annotations
