@@ -18,7 +18,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from vmselect import errors as errors
-from vmselect._optional import load_on_use
+from vmselect._imports import load_on_use
 
 try:
     from vmselect._version import __version__  # written when the package is built or installed

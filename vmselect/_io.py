@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 from urllib.parse import unquote, urlsplit
 
 from vmselect._checks import check_mapping, check_name, check_path
-from vmselect._optional import require
+from vmselect._imports import require
 from vmselect.errors import ArgumentError, CatalogError, MissingPackageError, ProfileError, VmselectError
 
 ABANDONED_AFTER_SECONDS = 3600.0

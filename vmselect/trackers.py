@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from vmselect._checks import check_choice, check_count, check_name, check_path, maybe, show
+from vmselect._imports import require
 from vmselect._io import write_bytes
-from vmselect._optional import require
 from vmselect.errors import ArgumentError
 from vmselect.estimation import RuntimeEstimate, estimate
 from vmselect.probe.keras import PlainCallback

@@ -7,8 +7,6 @@ from typing import Any
 
 import griffe
 
-from vmselect import _defaults
-
 ROLE = re.compile(r":(?:attr|class|data|exc|func|meth|mod):`~?([^`]+)`")
 
 
@@ -16,13 +14,9 @@ class Markdown(griffe.Extension):
     """Rewrites every docstring before mkdocstrings reads it."""
 
     def on_object(self, *, obj: griffe.Object, **_: Any) -> None:
-        """Rewrite the docstring of ``obj``, and give shared defaults of its parameters as values."""
+        """Rewrite the docstring of ``obj``."""
         if obj.docstring is not None:
             obj.docstring.value = to_markdown(obj.docstring.value)
-        for parameter in getattr(obj, "parameters", None) or ():
-            module, _, name = str(parameter.default).partition(".")
-            if module == "_defaults":
-                parameter.default = repr(getattr(_defaults, name))
 
 
 def to_markdown(text: str) -> str:

@@ -14,7 +14,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 MODULES = sorted((ROOT / "vmselect").rglob("*.py"))
-HOOKS = ROOT / "vmselect" / "_hooks.py"
+HOOKS = ROOT / "vmselect" / "_imports.py"
 
 
 def run(*command: str) -> None:
@@ -90,7 +90,7 @@ def upward_names(path: Path) -> list[str]:
     "path", [path for path in MODULES if path != HOOKS], ids=lambda path: str(path.relative_to(ROOT))
 )
 def test_no_module_imports_the_package_by_a_string(path: Path) -> None:
-    """Use ``vmselect._hooks`` for a call to a higher layer, and an import statement for all others."""
+    """Use ``vmselect._imports`` for a call to a higher layer, and an import statement for all others."""
     assert upward_names(path) == []
 
 

@@ -28,9 +28,9 @@ import numpy as np
 from prediction import MAX_WORKS, Source, Work, read_source
 
 import vmselect as vs
-from vmselect._defaults import ENOUGH_REGRET, ENOUGH_REGRET_WITHOUT_HISTORY
 from vmselect.prediction.posterior import Point, Posterior, predict_log_times
 from vmselect.ranking.next_probe import expected_decrease
+from vmselect.ranking.options import ENOUGH_REGRET, ENOUGH_REGRET_WITHOUT_HISTORY
 from vmselect.ranking.probability import DRAWS
 
 BINS = (0.0, 0.05, 0.2, 0.5, 0.8, 1.0)

@@ -29,8 +29,7 @@ from curves import make_curves
 from methodology1 import read_pollux
 
 import vmselect as vs
-from vmselect.convergence import ConvergenceRun, Curve, EpochsForecast, StoppingRule
-from vmselect.records.convergence import HIGH_PATIENCES
+from vmselect.records.convergence import HIGH_PATIENCES, ConvergenceRun, Curve, EpochsForecast, StoppingRule
 
 SHARES = (0.25, 0.5, 0.75)
 PATIENCES = (5, 10)

@@ -19,7 +19,7 @@ import numpy as np
 import pandas as pd
 
 import vmselect as vs
-from vmselect.convergence.study import REACH, predict_epochs
+from vmselect.convergence import REACH, predict_epochs
 
 POLLUX_TARGETS = (0.5, 0.7, 0.8, 0.9, 0.95, 0.98, 1.0)
 FALLING = ("deepspeech2", "yolov3")  # error rates; the other Pollux models are scored by accuracies

@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 import vmselect as vs
 from vmselect.convergence import ConvergenceStudy
 from vmselect.probe.convergence import ConvergenceProbe
+from vmselect.records.convergence import StoppingRule
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 
@@ -279,7 +280,7 @@ def scripted(curve: list[float | None], patience: int, min_delta: float, mode: s
     assert probe.epochs_to_stabilise == count
     assert probe.stabilised == stage.stop_training
     known = [(epoch + 1, value) for epoch, value in enumerate(curve) if value is not None]
-    rule_alone = vs.convergence.StoppingRule(
+    rule_alone = StoppingRule(
         monitor="loss",
         mode="max" if mode == "max" else "min",
         patience=patience,

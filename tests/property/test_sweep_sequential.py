@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 import vmselect as vs
-from vmselect import _defaults
 from vmselect.catalog import Catalog
 from vmselect.catalog.gpus import figures_of
 from vmselect.ranking.next_probe import relative_regret
+from vmselect.ranking.options import ENOUGH_REGRET_WITHOUT_HISTORY
 from vmselect.sweeps.journal import State
 from vmselect.sweeps.plan import Trial
 from vmselect.sweeps.sequential import Sequential
@@ -86,7 +86,7 @@ class SimulatedSweep:
         assert not set(names) & set(UNPREDICTABLE)
         ranking = vs.rank(profiles, epochs=1_000_000, machines=names, catalog=self.catalog, region=REGION)
         assert ranking.best.basis == "measured"
-        assert relative_regret(ranking) < 1.2 * _defaults.ENOUGH_REGRET_WITHOUT_HISTORY  # another order of draws
+        assert relative_regret(ranking) < 1.2 * ENOUGH_REGRET_WITHOUT_HISTORY  # another order of draws
         assert all("%" in why and "$" in why for _, why in skipped)
 
 
@@ -103,7 +103,7 @@ def test_trials_are_skipped_by_the_rule_and_the_choice_is_nearly_best(noise: flo
         excess.append(simulated.cost(found) / min(map(simulated.cost, simulated.steps)) - 1)
         spared, total = spared + len(skipped), total + len(simulated.steps)
     assert spared > total / 10, "a rule that never skips would be right, and worth nothing"
-    assert sum(excess) / len(excess) < _defaults.ENOUGH_REGRET_WITHOUT_HISTORY
+    assert sum(excess) / len(excess) < ENOUGH_REGRET_WITHOUT_HISTORY
     assert sum(one < 0.05 for one in excess) >= 0.9 * len(excess), sorted(excess)[-8:]
 
 

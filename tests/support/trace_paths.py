@@ -32,7 +32,7 @@ STEP_TITLE, PRICE_TITLE = "A step time, from the callback to the page", "A price
 STEPS, STEPS_PER_EPOCH, EPOCHS, USD_PER_HOUR = 25, 100, 7, 1.2345678
 MOST_NUMBERS = 400
 """Numbers of a value that are looked at; the values of this run have fewer."""
-SHARED = ("_checks.py", "_hooks.py", "_io.py", "_models.py", "_optional.py", "findings.py", "intervals.py", "units.py")
+SHARED = ("_checks.py", "_imports.py", "_io.py", "_models.py", "findings.py", "intervals.py", "units.py")
 """Modules that any other module uses, and that are no station of a value."""
 
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from vmselect import _defaults
 from vmselect._io import Place, check_place
 from vmselect._models import Number, Numbers, Output
 from vmselect.cli.options import (
@@ -36,6 +35,7 @@ from vmselect.cli.output import (
     print_table,
 )
 from vmselect.errors import ArgumentError, VmselectError
+from vmselect.ranking.options import BY_NAME
 from vmselect.units import count_of, format_seconds, list_all
 
 if TYPE_CHECKING:
@@ -118,8 +118,8 @@ def estimate(
     terms: Annotated[bool, flag("--terms", help="Also show the parts that add up to the time.")] = False,
     keep: KeepOption = None,
     format: FormatOption = Format.table,  # noqa: A002
-    method: MethodOption = _defaults.METHOD,
-    confidence: ConfidenceOption = _defaults.CONFIDENCE,
+    method: MethodOption = BY_NAME["method"].default,
+    confidence: ConfidenceOption = BY_NAME["confidence"].default,
     examples: ExamplesOption = None,
     validation_examples: ValidationExamplesOption = None,
     validation_freq: ValidationFreqOption = None,

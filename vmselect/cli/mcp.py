@@ -24,7 +24,7 @@ import typer
 
 from vmselect import __version__
 from vmselect._checks import check_path
-from vmselect._optional import require
+from vmselect._imports import require
 from vmselect.cli.check import CheckRow, check, check_profiles
 from vmselect.cli.compare import compare, compare_groups, comparison_options, split_names
 from vmselect.cli.estimate import estimate, estimate_trainings

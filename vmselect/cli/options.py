@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from vmselect import _defaults
 from vmselect._io import check_place, has_file
 from vmselect.cli.output import print_err, working
 from vmselect.errors import ArgumentError, CatalogError
@@ -84,7 +83,7 @@ class PriceOptions:
 
     region: Annotated[str | None, price_option(help="Region of the prices.", show_default="as probed")] = None
     market: Annotated[str, price_option(help="Market of the prices: on_demand, spot, reserved_1y or reserved_3y.")] = (
-        _defaults.MARKET
+        BY_NAME["market"].default
     )
     catalog: CatalogOption = None
     own_prices: OwnPricesOption = None

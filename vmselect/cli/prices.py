@@ -12,7 +12,6 @@ from rich.console import Console
 from rich.progress import Progress as Bars
 from rich.progress import SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 
-from vmselect import _defaults
 from vmselect._models import Output, derive_model, make_model
 from vmselect.cli.options import CatalogOption, DateOption, OwnPricesOption, open_catalog
 from vmselect.cli.output import (
@@ -26,6 +25,7 @@ from vmselect.cli.output import (
     print_err,
     print_written,
 )
+from vmselect.ranking.options import BY_NAME
 from vmselect.units import count_of
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ def show(
     region: RegionOption = None,
     market: Annotated[
         str, typer.Option(help="Markets, as in on_demand,spot,reserved_1y,reserved_3y, or all.")
-    ] = _defaults.MARKET,
+    ] = BY_NAME["market"].default,
     gpu: Annotated[list[str] | None, typer.Option(help="Show only VM types with these GPUs, as in T4,L4.")] = None,
     date: DateOption = None,
     catalog: CatalogOption = None,

@@ -7,11 +7,11 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from vmselect import _defaults
 from vmselect._models import Output
 from vmselect.cli.options import CatalogOption, DateOption, OwnPricesOption, declare, open_catalog
 from vmselect.cli.output import Format, FormatOption, emit, flag, print_err
 from vmselect.errors import ArgumentError
+from vmselect.ranking.options import BY_NAME
 
 
 class InferenceRow(Output):
@@ -66,7 +66,7 @@ def inference(
     ] = (1, 10),
     objective: Annotated[Literal["cost", "latency", "throughput"], typer.Option(help="What to rank by.")] = "cost",
     region: Annotated[list[str] | None, declare("region")] = None,
-    market: Annotated[str, declare("market")] = _defaults.MARKET,
+    market: Annotated[str, declare("market")] = BY_NAME["market"].default,
     catalog: CatalogOption = None,
     own_prices: OwnPricesOption = None,
     date: DateOption = None,

@@ -16,11 +16,11 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
-from vmselect import _defaults
 from vmselect._models import OpenOutput, Output, derive_model
 from vmselect.cli.options import CatalogOption, DateOption, OwnPricesOption, open_catalog
 from vmselect.cli.output import Format, FormatOption, emit, flag, frame_rows, is_quiet, print_err, print_out
 from vmselect.errors import ArgumentError, SweepError, VmselectError
+from vmselect.ranking.options import ENOUGH_REGRET, ENOUGH_REGRET_WITHOUT_HISTORY
 from vmselect.sweeps.journal import STATUSES
 from vmselect.sweeps.run import Cleaned
 from vmselect.units import count_of, format_seconds, format_usd
@@ -79,7 +79,7 @@ RegretOption = Annotated[
     typer.Option(
         help="--stop-when-sure ends the sweep when the chosen machine is expected to cost at most this fraction more "
         "than the best one.",
-        show_default=f"{_defaults.ENOUGH_REGRET} with a history, {_defaults.ENOUGH_REGRET_WITHOUT_HISTORY} without",
+        show_default=f"{ENOUGH_REGRET} with a history, {ENOUGH_REGRET_WITHOUT_HISTORY} without",
     ),
 ]
 YesOption = Annotated[bool, flag("--yes", "-y", help="Do not ask for confirmation.")]

@@ -19,8 +19,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from vmselect._checks import check_choice, check_number
-from vmselect._defaults import MARKET
-from vmselect._hooks import hook
+from vmselect._imports import hook
 from vmselect.catalog import Catalog
 from vmselect.comparison.groups import Result, Row
 from vmselect.comparison.runs import Levels, Metric, Runs, Terms, collect_runs, sort_key
@@ -223,7 +222,7 @@ def effects(
     confidence: float = 0.95,
     epochs: int | None = None,
     catalog: Catalog | None = None,
-    market: str = MARKET,
+    market: str = "on_demand",
     region: str | None = None,
     model: str | None = None,
 ) -> Effects:

@@ -16,8 +16,7 @@ import numpy as np
 import pandas as pd
 
 from vmselect._checks import check_choice, check_name, check_number, is_number, list_items, several
-from vmselect._defaults import MARKET
-from vmselect._hooks import hook
+from vmselect._imports import hook
 from vmselect.catalog import Catalog
 from vmselect.comparison.runs import Levels, Metric, Run, Runs, Terms, collect_runs, name_levels, sort_key, unwrap
 from vmselect.comparison.significance import (
@@ -317,7 +316,7 @@ def compare(
     better: str | None = None,
     epochs: int | None = None,
     catalog: Catalog | None = None,
-    market: str = MARKET,
+    market: str = "on_demand",
     region: str | None = None,
     model: str | None = None,
 ) -> Comparison:

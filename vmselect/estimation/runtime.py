@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vmselect._checks import check_count
-from vmselect._hooks import hook
+from vmselect._imports import hook
 from vmselect._io import Place
 from vmselect.diagnosis.disturbance import UNDISTURBED, Disturbance
 from vmselect.errors import EstimateError

@@ -14,7 +14,6 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import pandas as pd
 
-from vmselect import _defaults
 from vmselect._checks import check_count, check_name, check_number, list_items, maybe, several, show, suggest_arguments
 from vmselect.catalog import Catalog
 from vmselect.catalog.gpus import GpuFigures, figures_of, gpu_vendor, read_precision
@@ -278,7 +277,7 @@ def predict(
     history: Iterable[Record] = (),
     batch_size: int | None = None,
     catalog: Catalog | None = None,
-    confidence: float = _defaults.CONFIDENCE,
+    confidence: float = 0.9,
 ) -> pd.DataFrame:
     """Seconds per step of machine types, with intervals: measured for probed machines, predicted for all others.
 

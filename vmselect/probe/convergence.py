@@ -13,14 +13,14 @@ from typing import Any, Literal
 
 from vmselect._checks import check_choice, check_count, check_flag, check_name, check_number, maybe
 from vmselect._io import Folder, Place, Url, check_place
-from vmselect.convergence import ConvergenceRun, ConvergenceStudy, Curve, StoppingRule
+from vmselect.convergence import ConvergenceStudy
 from vmselect.errors import ArgumentError, ProbeError, ProfileError
 from vmselect.probe import environment
 from vmselect.probe.facts import FitFacts
 from vmselect.probe.keras import Logs, PlainCallback, read_fit
 from vmselect.probe.options import Factors, check_factors, check_target, choose_path, read_factors
 from vmselect.probe.sampling import Observation, check_sample, watch_call
-from vmselect.records.convergence import as_logged
+from vmselect.records.convergence import ConvergenceRun, Curve, StoppingRule, as_logged
 from vmselect.records.training import MAX_EPOCHS
 from vmselect.records.usage import Usage
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from vmselect import _defaults
+from vmselect.ranking.options import ENOUGH_REGRET, ENOUGH_REGRET_WITHOUT_HISTORY
 from vmselect.ranking.probability import ErrorModel, log_deviations
 from vmselect.ranking.rows import Floats, Ints
 from vmselect.units import SECONDS_PER_HOUR, format_chance, format_seconds, format_usd, printable
@@ -167,7 +167,7 @@ def default_regret(*, history: bool) -> float:
 
     It depends on whether there is a ``history`` of other trainings.
     """
-    return _defaults.ENOUGH_REGRET if history else _defaults.ENOUGH_REGRET_WITHOUT_HISTORY
+    return ENOUGH_REGRET if history else ENOUGH_REGRET_WITHOUT_HISTORY
 
 
 def relative_regret(ranking: Ranking) -> float:

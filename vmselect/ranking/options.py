@@ -14,7 +14,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from vmselect import _defaults
 from vmselect._checks import (
     check_choice,
     check_count,
@@ -34,6 +33,12 @@ if TYPE_CHECKING:
     from vmselect.ranking.spot import Interruptions
 
 ALL = "all"
+ENOUGH_REGRET, ENOUGH_REGRET_WITHOUT_HISTORY = 0.02, 0.05
+"""No further probe is recommended if the best machine is expected to be better than the chosen one by less than this.
+
+The difference is relative to the time or cost that is minimized. The second limit applies if no outcomes of earlier
+forecasts are known.
+"""
 Objective: TypeAlias = Literal["cost", "time", "energy", "co2"] | Mapping[str, float]
 Check: TypeAlias = Callable[[str, object], Any]
 FIXED = ("region", "provider", "gpu", "batch_size", "method", "confidence")
@@ -81,7 +86,7 @@ def check_markets(name: str, value: object) -> tuple[str, ...] | None:
     """Check one market or several; returns None for ``"all"``, and the default market for None."""
     from vmselect.catalog import MARKETS
 
-    markets = _defaults.MARKET if value is None else value
+    markets = "on_demand" if value is None else value
     return None if is_all(value) else several(check_choice, name, markets, choices=MARKETS)
 
 
@@ -179,7 +184,7 @@ OPTIONS: tuple[Option, ...] = (
         help="Batch sizes to rank, as in 64,256, or all. Sizes that were not probed are interpolated.",
     ),
     Option(
-        name="objective", type=str, default=_defaults.OBJECTIVE, short="-o", check=check_objective,
+        name="objective", type=str, default="cost", short="-o", check=check_objective,
         help="What to minimize: cost, time, energy, co2, or weights such as cost=0.7,time=0.3.",
     ),
     Option(
@@ -211,7 +216,7 @@ OPTIONS: tuple[Option, ...] = (
         help="Regions of the machines, or all.",
     ),
     Option(
-        name="market", type=str, several=True, word=ALL, default=_defaults.MARKET, panel=PRICES, check=check_markets,
+        name="market", type=str, several=True, word=ALL, default="on_demand", panel=PRICES, check=check_markets,
         help="Markets: on_demand, spot, reserved_1y, reserved_3y, or all.",
     ),
     Option(
@@ -284,11 +289,11 @@ OPTIONS: tuple[Option, ...] = (
     ),
     Option(
         name="checkpoint_minutes", type=float, unit="minutes", owner="interruptions", panel=SPOT,
-        default_text=f"{_defaults.CHECKPOINT_MINUTES:g}", help="Time between two checkpoints.",
+        default_text="60", help="Time between two checkpoints.",
     ),
     Option(
         name="restart_minutes", type=float, unit="minutes", owner="interruptions", panel=SPOT,
-        default_text=f"{_defaults.RESTART_MINUTES:g}", help="Time from an interruption to the restart.",
+        default_text="5", help="Time from an interruption to the restart.",
     ),
     Option(
         name="emissions", type=bool, panel=ENERGY, check=check_emissions, default=None,
@@ -320,11 +325,11 @@ OPTIONS: tuple[Option, ...] = (
         "(market).",
     ),
     Option(
-        name="method", type=str, default=_defaults.METHOD, panel=ESTIMATE, check=check_method,
+        name="method", type=str, default="robust", panel=ESTIMATE, check=check_method,
         help="Estimation method, such as robust or malta-epoch.",
     ),
     Option(
-        name="confidence", type=float, default=_defaults.CONFIDENCE, panel=ESTIMATE,
+        name="confidence", type=float, default=0.9, panel=ESTIMATE,
         check=partial(check_number, least=0.5, most=0.999), help="Confidence level of the intervals.",
     ),
 )  # fmt: skip

@@ -10,7 +10,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from vmselect import _defaults
 from vmselect._checks import check_dataclass, list_items, maybe, suggest_arguments
 from vmselect.catalog import Catalog
 from vmselect.convergence import ConvergenceStudy
@@ -43,7 +42,7 @@ def rank(
     *,
     epochs: int | Iterable[int] | ConvergenceStudy | None = None,
     batch_size: int | Iterable[int] | Literal["all"] | None = None,
-    objective: Objective = _defaults.OBJECTIVE,
+    objective: Objective = "cost",
     deadline_hours: float | None = None,
     budget_usd: float | None = None,
     co2_limit_kg: float | None = None,
@@ -51,7 +50,7 @@ def rank(
     machines: Machines = None,
     history: Iterable[Record] = (),
     region: str | Iterable[str] | None = None,
-    market: str | Iterable[str] | None = _defaults.MARKET,
+    market: str | Iterable[str] | None = "on_demand",
     provider: str | Iterable[str] | None = None,
     gpu: str | Iterable[str] | None = None,
     catalog: Catalog | None = None,
@@ -60,8 +59,8 @@ def rank(
     interruptions: float | Interruptions | Mapping[str, float] | None = None,
     transfer: Transfer | Mapping[str, Any] | None = None,
     emissions: Emissions | Mapping[str, Any] | None = None,
-    method: str = _defaults.METHOD,
-    confidence: float = _defaults.CONFIDENCE,
+    method: str = "robust",
+    confidence: float = 0.9,
 ) -> Ranking:
     """Rank machines by the time and cost of a training, each with all offers of its instance type.
 

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from vmselect import _defaults
 from vmselect._checks import check_count, check_flag, check_number, maybe
-from vmselect._hooks import hook
+from vmselect._imports import hook
 from vmselect._io import Place
 from vmselect.catalog import describe_age
 from vmselect.errors import RankingError
@@ -353,7 +352,7 @@ class Ranking:
             inputs=inputs or self.inputs,
         )  # fmt: skip
 
-    def keep(self, folder: str | os.PathLike[str], *, top: int = _defaults.KEPT) -> list[Place]:
+    def keep(self, folder: str | os.PathLike[str], *, top: int = 20) -> list[Place]:
         """Save the predictions of the ranking as forecast records in ``folder``; return the paths of the files.
 
         Each file contains the best offer of one machine and batch size, for the epoch count that decides. At most

@@ -16,7 +16,6 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import gammaln, ndtr, ndtri, pdtr, pdtrik, xlogy
 
-from vmselect import _defaults
 from vmselect._checks import check_number
 from vmselect.errors import ArgumentError
 from vmselect.intervals import Interval
@@ -33,8 +32,8 @@ class Interruptions:
 
     per_hour: float | None = None
     mean_uptime_hours: float | None = None
-    checkpoint_minutes: float = _defaults.CHECKPOINT_MINUTES
-    restart_minutes: float = _defaults.RESTART_MINUTES
+    checkpoint_minutes: float = 60.0
+    restart_minutes: float = 5.0
 
     def __post_init__(self) -> None:
         if (self.per_hour is None) == (self.mean_uptime_hours is None):

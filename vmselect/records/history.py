@@ -29,8 +29,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from vmselect._checks import check_choice, check_flag, check_name, maybe, several
+from vmselect._imports import require
 from vmselect._io import Entry, Folder, LocalFolder, Place, check_place, has_folder, open_folder, write_bytes
-from vmselect._optional import require
 from vmselect.errors import ArgumentError, MissingPackageError, ProfileError
 from vmselect.records.base import Record
 from vmselect.records.files import MAX_FILE_BYTES, Paths, save_record, walk_records, without_garbage_collection

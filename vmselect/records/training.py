@@ -20,7 +20,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from vmselect._checks import check_count, check_mapping, check_name, check_number, check_seconds, list_items, maybe
-from vmselect._hooks import hook
+from vmselect._imports import hook
 from vmselect.errors import ArgumentError
 from vmselect.findings import Finding
 from vmselect.records.base import (

@@ -22,7 +22,7 @@ import pandas as pd
 
 from vmselect import _io
 from vmselect._checks import check_choice, check_path
-from vmselect._optional import require
+from vmselect._imports import require
 from vmselect.errors import ArgumentError, RankingError
 from vmselect.records.step_times import step_seconds
 from vmselect.units import format_seconds

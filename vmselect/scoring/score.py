@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 
 from vmselect._checks import check_choice
-from vmselect._hooks import hook
+from vmselect._imports import hook
 from vmselect.findings import Finding
 from vmselect.intervals import Interval
 from vmselect.records import Forecast, Record

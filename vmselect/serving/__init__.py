@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from vmselect._optional import load_on_use
+from vmselect._imports import load_on_use
 
 if TYPE_CHECKING:
     from vmselect.probe.inference import InferenceProbe as InferenceProbe

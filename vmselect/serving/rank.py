@@ -21,9 +21,8 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 import numpy as np
 import pandas as pd
 
-from vmselect import _defaults
 from vmselect._checks import check_choice, check_count, check_indent, check_number, maybe, several, suggest_arguments
-from vmselect._hooks import hook
+from vmselect._imports import hook
 from vmselect.catalog import Catalog
 from vmselect.errors import ArgumentError, RankingError
 from vmselect.findings import Finding, warnings_first
@@ -306,7 +305,7 @@ def rank_inference(
     objective: Literal["cost", "latency", "throughput"] = "cost",
     catalog: Catalog | None = None,
     region: str | Iterable[str] | None = None,
-    market: str | Iterable[str] | None = _defaults.MARKET,
+    market: str | Iterable[str] | None = "on_demand",
 ) -> ServingRanking:
     """Rank machines for serving a model.
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from vmselect.convergence.study import predict_epochs
+from vmselect.convergence import predict_epochs
 from vmselect.errors import VmselectError
 from vmselect.estimation import METHODS, fit_runtime
 from vmselect.estimation.autotune_wait import next_wake_up

@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from vmselect.convergence import ConvergenceRun, Curve, StoppingRule
 from vmselect.errors import ArgumentError
-from vmselect.records.convergence import HIGH_PATIENCES, Patience
+from vmselect.records.convergence import HIGH_PATIENCES, ConvergenceRun, Curve, Patience, StoppingRule
 
 RULE = StoppingRule(monitor="val_accuracy", mode="max", patience=5)
 

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from vmselect import _optional
+from vmselect import _imports
 from vmselect.catalog.gpus import name_gpu
 from vmselect.catalog.offer import describe_nearest
 from vmselect.catalog.snapshots import known_machines
@@ -47,7 +47,7 @@ class AwsPrices:
     def missing(self) -> str | None:
         """Return a text about boto3 or credentials if they are missing, else None."""
         try:
-            botocore = _optional.require("botocore.exceptions", extra="aws", needed_by="AWS prices")
+            botocore = _imports.require("botocore.exceptions", extra="aws", needed_by="AWS prices")
             credentials = self._open_session().get_credentials()
         except MissingPackageError as missing:
             return str(missing)
@@ -57,7 +57,7 @@ class AwsPrices:
 
     def fetch(self, region: str, *, progress: Callable[[str], None]) -> PriceTable:
         """Fetch all EC2 and SageMaker training prices of ``region``."""
-        botocore = _optional.require("botocore.exceptions", extra="aws", needed_by="AWS prices")
+        botocore = _imports.require("botocore.exceptions", extra="aws", needed_by="AWS prices")
         try:
             pricing = self._client("pricing", _PRICING_REGION)
             ec2 = self._client("ec2", region)
@@ -86,7 +86,7 @@ class AwsPrices:
 
     def _open_session(self) -> Boto:
         if self._session is None:
-            boto3 = _optional.require("boto3", extra="aws", needed_by="AWS prices")
+            boto3 = _imports.require("boto3", extra="aws", needed_by="AWS prices")
             self._session = boto3.session.Session()
         return self._session
 
@@ -99,7 +99,7 @@ class AwsPrices:
         return describe_nearest(region, regions)
 
     def _client(self, service: str, region: str) -> Boto:
-        config = _optional.require("botocore.config", extra="aws", needed_by="AWS prices").Config(
+        config = _imports.require("botocore.config", extra="aws", needed_by="AWS prices").Config(
             connect_timeout=10, read_timeout=30, retries={"mode": "standard", "total_max_attempts": 6}
         )
         with self._lock:  # a session must not create clients in several threads at once
@@ -203,7 +203,7 @@ def _products(pricing: Boto, service: str, region: str, filters: dict[str, str])
 
 
 def _pages(call: Callable[..., Json], key: str, **arguments: Any) -> Iterator[Any]:
-    parsers = _optional.require("botocore.parsers", extra="aws", needed_by="AWS prices")
+    parsers = _imports.require("botocore.parsers", extra="aws", needed_by="AWS prices")
 
     def read_page(token: str) -> Json:
         # boto3 repeats failed requests, but accepts an incomplete page, which then has no list.

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vmselect._checks import check_count, list_items
+from vmselect._imports import require
 from vmselect._io import write_text
-from vmselect._optional import require
 from vmselect.errors import ArgumentError, EstimateError, PlanError, SweepError
 from vmselect.records import Profile
 from vmselect.sweeps.plan import Trial

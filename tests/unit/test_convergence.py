@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import vmselect as vs
-from vmselect.convergence import ConvergenceRun, StoppingRule
 from vmselect.errors import ArgumentError, ProfileError
+from vmselect.records.convergence import ConvergenceRun, StoppingRule
 
 RULE = StoppingRule(monitor="val_accuracy", mode="max")
 

@@ -1,4 +1,4 @@
-"""Calls from a lower layer to a higher one: only those of the table in ``vmselect/_hooks.py``."""
+"""Calls from a lower layer to a higher one: only those of the table in ``vmselect/_imports.py``."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from vmselect._hooks import HOOKS, hook
+from vmselect._imports import HOOKS, hook
 
 PACKAGE = Path(__file__).parents[2] / "vmselect"
 MODULE_NAME = re.compile(r"vmselect(\.\w+)+(:\w+)?")
@@ -28,7 +28,7 @@ def test_no_other_module_imports_vmselect_by_a_string() -> None:
     found = {
         str(path.relative_to(PACKAGE)): names
         for path in sorted(PACKAGE.rglob("*.py"))
-        if path.name not in ("_hooks.py", "__init__.py", "stats.py") and (names := list(named_modules(path)))
+        if path.name not in ("_imports.py", "__init__.py", "stats.py") and (names := list(named_modules(path)))
     }
     assert found == {}
 
