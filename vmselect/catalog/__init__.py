@@ -1,6 +1,7 @@
 """Prices of VM types: dated prices that ship with vmselect, prices fetched on request, and the user's own prices."""
 
 from vmselect.catalog.catalog import Catalog, compare_prices
+from vmselect.catalog.files import ProviderTerms, describe_unpriced, last_sold, provider_terms
 from vmselect.catalog.gpus import fold_gpu, gpu_specs
 from vmselect.catalog.offer import (
     COLUMNS,
@@ -14,7 +15,6 @@ from vmselect.catalog.offer import (
     find_nearest,
     name_in_service,
 )
-from vmselect.catalog.snapshots import ProviderTerms, describe_unpriced, last_sold, provider_terms
 
 __all__ = [
     "COLUMNS",

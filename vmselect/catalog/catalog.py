@@ -28,7 +28,7 @@ from vmselect._checks import (
     several,
     show,
 )
-from vmselect.catalog import files, refresh, snapshots
+from vmselect.catalog import files, refresh
 from vmselect.catalog.gpus import fold_gpu
 from vmselect.catalog.offer import (
     COLUMNS,
@@ -103,8 +103,8 @@ class Catalog:
         >>> Catalog.embedded(date="2021-02-28").price_dates
         ('2021-02-01', '2021-02-01')
         """
-        entry = snapshots.snapshot_at(date)
-        return cls(snapshots.read_snapshot(entry.file), origin=f"embedded snapshot of {entry.date}")
+        entry = files.snapshot_at(date)
+        return cls(files.read_snapshot(entry.file), origin=f"embedded snapshot of {entry.date}")
 
     @classmethod
     def load(cls, path: str | Path, *, provider: str | None = None, skip_bad_rows: bool = False) -> Catalog:
@@ -191,7 +191,7 @@ class Catalog:
             added, excluded = offers._frame, list(offers.findings)
         else:
             added, excluded = _build_offers(offers)
-        added = inherit_facts(added, snapshots.unpriced())
+        added = inherit_facts(added, files.unpriced())
         return self._with_rows(added, origin=f"{self.origin} with own prices", findings=excluded)
 
     def save(self, path: str | Path) -> Path:
@@ -341,7 +341,7 @@ class Catalog:
         if region is not None:
             here = here[here["region"] == region]
         elif len(here) > 1:
-            terms = {name: snapshots.provider_terms(str(name)) for name in here["provider"].unique()}
+            terms = {name: files.provider_terms(str(name)) for name in here["provider"].unique()}
             regions = {name: rules.reference_region for name, rules in terms.items() if rules is not None}
             reference = here["provider"].map(regions).astype(str) == here["region"].astype(str)
             here = here[reference] if reference.any() else here
@@ -442,15 +442,15 @@ class Catalog:
         names = self._frame[column].cat.categories
         if name in names:
             return
-        if column == "instance_type" and (machine := snapshots.describe_unpriced(name)):
+        if column == "instance_type" and (machine := files.describe_unpriced(name)):
             raise CatalogError(f"The catalog has no price of {name} ({machine}). {NO_PRICE_REMEDY}")
-        if column == "gpu_model" and (machines := snapshots.unpriced_with(name)):
+        if column == "gpu_model" and (machines := files.unpriced_with(name)):
             listed = list_some(machines, 4)
             raise CatalogError(f"The catalog has no price of a machine with GPU {name} ({listed}). {NO_PRICE_REMEDY}")
         noun = {"gpu_model": "GPU", "instance_type": "instance type"}.get(column, column)
         remedy = f" {NO_REGION_REMEDY}" if column == "region" else ""
         hint = describe_nearest(name, names)
-        if column == "instance_type" and (date := snapshots.last_sold(name)):
+        if column == "instance_type" and (date := files.last_sold(name)):
             hint = f"The shipped prices of {date} contain it: use Catalog.embedded({date!r}), or --date {date}."
         raise CatalogError(f"The catalog ({self.origin}) has no {noun} {show(name)}. {hint}{remedy}")
 

@@ -37,8 +37,8 @@ from vmselect._checks import (
 )
 from vmselect._io import cache_folder as cache_folder
 from vmselect.catalog import files
+from vmselect.catalog.files import newest_prices, provider_terms, snapshot_at, unpriced
 from vmselect.catalog.offer import KEY, STALE_AFTER_DAYS, age_days, concat_frames, inherit_facts, merge_frames
-from vmselect.catalog.snapshots import newest_prices, provider_terms, snapshot_at, unpriced
 from vmselect.catalog.sources import VIA, PriceTable, Source, api_sources, open_source
 from vmselect.errors import ArgumentError, CatalogError, RefreshError, VmselectError
 from vmselect.findings import Finding

@@ -238,4 +238,4 @@ def snapshot(
     from vmselect.catalog.refresh import write_snapshot
 
     print_written([write_snapshot(folder)], as_json=as_json)
-    print_err(["Now run: pytest tests/unit/catalog/test_snapshots.py"])
+    print_err(["Now run: pytest tests/unit/catalog/test_files_shipped.py"])

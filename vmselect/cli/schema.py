@@ -96,7 +96,7 @@ def outputs() -> Mapping[str, Printed]:
     from vmselect.cli.sweep import CleanedOutput, PlannedTrial, SweepEvent, SweepSummary, TrialStatus
     from vmselect.comparison.output import ChangesOutput, ComparedOutput
     from vmselect.ranking.output import NextProbeOutput, RankingOutput
-    from vmselect.scoring.output import ScoreOutput
+    from vmselect.scoring.score import ScoreOutput
 
     return {
         "check": Printed(1, _rows_of(CheckRow), ("check",)),

@@ -70,8 +70,7 @@ def show(
       vmselect score records/ --html score.html --json
     """
     from vmselect.records import load_records
-    from vmselect.scoring.output import CaseOutput, ScoreGroup, describe_score
-    from vmselect.scoring.score import score
+    from vmselect.scoring.score import CaseOutput, ScoreGroup, describe_score, score
 
     with working("Reading forecasts and outcomes"):
         result = score(load_records(folders))

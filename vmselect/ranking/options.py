@@ -144,7 +144,7 @@ class Option:
     help: str
     check: Check | None = None
     """Check of a setting; None for options that another object or function checks."""
-    default: str | float | None = None
+    default: Any = None
     default_text: str = ""
     """What the default means, where the value itself does not say it."""
     several: bool = False

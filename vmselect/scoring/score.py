@@ -1,3 +1,5 @@
+# Models that are made from dataclasses are variables for mypy, not types.
+# mypy: disable-error-code="valid-type,call-arg"
 """How right predictions were: errors, bias, coverage and width of intervals, order of machines, and regret.
 
 :func:`score` judges kept forecasts by their outcomes, and :class:`Accuracy` a ranking by real trainings.
@@ -9,7 +11,7 @@ import math
 import os
 import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +20,11 @@ import pandas as pd
 
 from vmselect._checks import check_choice
 from vmselect._imports import hook
+from vmselect._models import FindingOutput, Output, derive_model, plain
 from vmselect.findings import Finding
 from vmselect.intervals import Interval
 from vmselect.records import Forecast, Record
+from vmselect.records.forecast import Basis
 from vmselect.scoring.forecast import Case, Unscored, match
 from vmselect.units import count_of, format_seconds, printable, printable_lines
 
@@ -184,9 +188,6 @@ class Score:
 
     def to_json(self, *, indent: int | None = None) -> str:
         """All results as JSON text."""
-        # The models take time to import, and most results are never written as JSON.
-        from vmselect.scoring.output import describe_score
-
         return describe_score(self).to_json(indent=indent)
 
     def chart(self, kind: str = "reliability", **options: object) -> Any:
@@ -374,9 +375,6 @@ class Accuracy:
 
     def to_json(self, *, indent: int | None = None) -> str:
         """All results as JSON text."""
-        # The models take time to import, and most results are never written as JSON.
-        from vmselect.scoring.output import AccuracyOutput
-
         return AccuracyOutput.of(self).to_json(indent=indent)
 
     def chart(self, kind: str = "real-estimate", **options: object) -> Any:
@@ -424,3 +422,123 @@ def coverage_interval(inside: int, count: int, confidence: float = 0.9) -> Inter
     middle = (share + z * z / (2 * count)) / (1 + z * z / count)
     half = z / (1 + z * z / count) * math.sqrt(share * (1 - share) / count + z * z / (4 * count * count))
     return Interval(share, max(0.0, middle - half), min(1.0, middle + half))
+
+
+# -- JSON output -------------------------------------------------------------------------------------------------------
+
+
+class ScoreGroup(Output):
+    """Errors and coverage of a group of forecasts."""
+
+    group: str
+    outcomes: int
+    error_percent: float
+    bias_percent: float
+    coverage: float
+    coverage_low: float
+    coverage_high: float
+    width_percent: float
+    regret_percent: float | None
+
+
+class CaseOutput(Output):
+    """A forecast of a training and its outcome, the real time of the training."""
+
+    title: str
+    method: str
+    basis: Basis
+    family: str
+    gpu: str
+    backend: str
+    model: str
+    month: str
+    batch_size: int | None
+    epochs: float
+    real_seconds: float
+    seconds: float
+    seconds_low: float
+    seconds_high: float
+    confidence: float
+    error_percent: float
+    inside: bool
+    width_percent: float
+    real_cost_usd: float | None
+    cost_usd: float | None
+    differences: str
+    forecast: str
+    outcome: str
+
+
+class WorstCase(CaseOutput):
+    """A forecast with a large error, and its findings."""
+
+    findings: list[FindingOutput]
+
+
+class Reliability(Output):
+    """Share of outcomes inside their intervals, at one confidence level of the intervals."""
+
+    confidence: float
+    coverage: float
+    low: float
+    high: float
+
+
+class Waiting(Output):
+    """A forecast whose outcome is not known yet."""
+
+    forecast: str
+    title: str
+
+
+UnscoredOutput = derive_model(Unscored)
+
+
+class ScoreOutput(Output):
+    """Comparison of forecasts with their outcomes."""
+
+    verdict: str
+    outcomes: int
+    mean_error_percent: float | None
+    bias_percent: float | None
+    coverage: float | None
+    confidence: float | None
+    width_percent: float | None
+    regret: dict[str, float | None]
+    groups: dict[str, list[ScoreGroup]]
+    reliability: list[Reliability]
+    worst: list[WorstCase]
+    cases: list[CaseOutput]
+    unscored: list[UnscoredOutput]
+    waiting: list[Waiting]
+    findings: list[FindingOutput]
+
+
+def describe_score(score: Score) -> ScoreOutput:
+    """``score`` for output."""
+    return ScoreOutput.of(
+        score,
+        outcomes=len(score),
+        groups={name: score.group_rows(name) for name in BY},
+        worst=[case.row() | {"findings": plain(case.findings)} for case in score.worst],
+        cases=[case.row() for case in score.cases],
+        waiting=[Waiting(forecast=forecast.id, title=forecast.title) for forecast in score.waiting],
+    )
+
+
+AccuracyRowOutput = derive_model(
+    AccuracyRow, **{field.name: float | None for field in fields(AccuracyRow) if field.type == "float"}
+)
+
+
+class AccuracyOutput(Output):
+    """Comparison of the estimates of a ranking with complete trainings."""
+
+    rows: list[AccuracyRowOutput]
+    mean_error_percent: float
+    coverage: float
+    confidence: float
+    kendall_tau: dict[str, float | None]
+    regret: dict[str, float | None]
+    excluded: list[UnscoredOutput]
+    verdict: str

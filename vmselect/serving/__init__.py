@@ -14,14 +14,13 @@ if TYPE_CHECKING:
     from vmselect.ranking.transfer_cost import Transfer as Transfer
     from vmselect.serving.bill import Bill as Bill
     from vmselect.serving.rank import rank_inference as rank_inference
-    from vmselect.serving.retrieval import retrieve_and_infer as retrieve_and_infer
+    from vmselect.serving.rank import retrieve_and_infer as retrieve_and_infer
 
 _HOMES = {
     "vmselect.probe.inference": ("InferenceProbe", "probe_inference"),
     "vmselect.probe.transfer": ("clean_transfers", "probe_transfer"),
     "vmselect.ranking.transfer_cost": ("Transfer",),
     "vmselect.serving.bill": ("Bill",),
-    "vmselect.serving.rank": ("rank_inference",),
-    "vmselect.serving.retrieval": ("retrieve_and_infer",),
+    "vmselect.serving.rank": ("rank_inference", "retrieve_and_infer"),
 }
 __all__, __getattr__ = load_on_use(__name__, _HOMES)

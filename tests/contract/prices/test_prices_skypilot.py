@@ -11,8 +11,8 @@ import pytest
 from typer.testing import CliRunner
 
 import vmselect as vs
+from vmselect.catalog.files import pricing_folder
 from vmselect.catalog.refresh import refresh_prices, write_snapshot
-from vmselect.catalog.snapshots import pricing_folder
 from vmselect.catalog.sources.azure import AzurePrices
 from vmselect.catalog.sources.http import JsonClient
 from vmselect.catalog.sources.skypilot import SkyPilotPrices

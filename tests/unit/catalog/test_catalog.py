@@ -11,7 +11,7 @@ import pytest
 import vmselect as vs
 from tests.support.priced import OFFER
 from vmselect.catalog import COLUMNS, compare_prices
-from vmselect.catalog.snapshots import unpriced
+from vmselect.catalog.files import unpriced
 from vmselect.errors import ArgumentError, CatalogError
 
 NEGOTIATED = {

@@ -17,8 +17,8 @@ import pytest
 
 import vmselect as vs
 from vmselect.catalog import refresh
+from vmselect.catalog.files import pricing_folder, snapshot_at
 from vmselect.catalog.refresh import refresh_prices, write_snapshot
-from vmselect.catalog.snapshots import pricing_folder, snapshot_at
 from vmselect.catalog.sources import PriceTable, build_table
 from vmselect.errors import ArgumentError, CatalogError, RefreshError
 

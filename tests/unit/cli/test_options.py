@@ -14,8 +14,8 @@ import typer
 
 import vmselect as vs
 from vmselect.catalog import describe_unpriced
+from vmselect.catalog.files import unpriced
 from vmselect.catalog.offer import REQUIRED
-from vmselect.catalog.snapshots import unpriced
 from vmselect.cli import _name_options, app, main
 from vmselect.cli.options import note_unknown_type
 from vmselect.ranking.options import BY_NAME

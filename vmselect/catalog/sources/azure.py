@@ -6,7 +6,7 @@ import datetime as dt
 import re
 from collections.abc import Callable
 
-from vmselect.catalog.snapshots import known_machines
+from vmselect.catalog.files import known_machines
 from vmselect.catalog.sources import Json, PriceTable, Row, build_table
 from vmselect.catalog.sources.http import JsonClient, destination, follow_pages, read_items
 from vmselect.errors import RefreshError

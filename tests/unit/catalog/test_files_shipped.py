@@ -12,7 +12,7 @@ import pytest
 
 import vmselect as vs
 from vmselect.catalog import KEY, gpu_specs, provider_terms
-from vmselect.catalog.snapshots import manifest, pricing_folder, read_snapshot
+from vmselect.catalog.files import manifest, pricing_folder, read_snapshot
 from vmselect.errors import ArgumentError, CatalogError
 
 SNAPSHOTS = [entry.date for entry in manifest().snapshots]
