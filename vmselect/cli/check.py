@@ -15,8 +15,7 @@ from vmselect._models import make_model
 from vmselect.cli.options import ProfilesArgument
 from vmselect.cli.output import Format, FormatOption, emit, print_err, print_out
 from vmselect.errors import CatalogError, VmselectError
-from vmselect.records.summary import METHOD_TIMES
-from vmselect.records.training import Outcome
+from vmselect.records.training import METHOD_TIMES, Outcome
 from vmselect.units import format_seconds, printable
 
 if TYPE_CHECKING:

@@ -15,8 +15,8 @@ from pydantic import TypeAdapter
 from vmselect._models import Output
 from vmselect.cli.output import Format, FormatOption, Written, emit, print_out
 from vmselect.errors import ArgumentError
-from vmselect.records.formats import KINDS
-from vmselect.records.formats import REQUIRED as REQUIRED_IN_FILES
+from vmselect.records.files import KINDS
+from vmselect.records.files import REQUIRED as REQUIRED_IN_FILES
 
 FOLDER = Path(__file__).parents[1] / "schemas"
 """Folder with a file NAME-VERSION.json for each version of each schema."""

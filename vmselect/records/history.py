@@ -33,11 +33,17 @@ from vmselect._imports import require
 from vmselect._io import Entry, Folder, LocalFolder, Place, check_place, has_folder, open_folder, write_bytes
 from vmselect.errors import ArgumentError, MissingPackageError, ProfileError
 from vmselect.records.base import Record
-from vmselect.records.files import MAX_FILE_BYTES, Paths, save_record, walk_records, without_garbage_collection
-from vmselect.records.formats import KINDS, parse_record
+from vmselect.records.files import (
+    KINDS,
+    MAX_FILE_BYTES,
+    Paths,
+    parse_record,
+    save_record,
+    walk_records,
+    without_garbage_collection,
+)
 from vmselect.records.step_times import step_seconds
-from vmselect.records.summary import METHOD_TIMES
-from vmselect.records.training import Profile
+from vmselect.records.training import METHOD_TIMES, Profile
 from vmselect.units import list_some
 
 if TYPE_CHECKING:

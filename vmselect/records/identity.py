@@ -23,7 +23,7 @@ from typing import Any, NamedTuple, TypeVar
 from vmselect._checks import list_items, show
 from vmselect.errors import ArgumentError, VmselectError
 from vmselect.records import Forecast, Profile, Record
-from vmselect.records.formats import KINDS
+from vmselect.records.files import KINDS
 
 AnyRecord = TypeVar("AnyRecord", bound=Record)
 Value = bool | int | float | str

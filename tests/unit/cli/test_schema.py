@@ -22,7 +22,7 @@ from vmselect.cli import app
 from vmselect.cli.probe import _show_profiles
 from vmselect.cli.schema import FOLDER, generate_schema, list_schemas, outputs, schema_file, schema_names
 from vmselect.probe.script import ScriptRun
-from vmselect.records import InferenceRecord, formats
+from vmselect.records import InferenceRecord, files
 from vmselect.records.files import load_record
 from vmselect.records.training import Fit
 from vmselect.sweeps.run import Cleaned
@@ -69,7 +69,7 @@ def test_a_schema_changes_only_with_its_version(name: str) -> None:
 
 def test_every_file_belongs_to_a_schema() -> None:
     assert set(list_schemas()) == set(schema_names())
-    assert {f"record-{kind}" for kind in formats.KINDS} <= set(schema_names())
+    assert {f"record-{kind}" for kind in files.KINDS} <= set(schema_names())
 
 
 def list_commands() -> Iterator[tuple[str, Any]]:
@@ -98,7 +98,7 @@ def test_records_are_valid(path: Path) -> None:
     """A file of an older format is valid after the upgrade that every reading does."""
     record = load_record(path)
     raw = json.loads(path.read_text(encoding="utf-8"))
-    newest = raw["format"] == formats.KINDS[record.kind].format
+    newest = raw["format"] == files.KINDS[record.kind].format
     for value in (json.loads(record.to_json()), *([raw] if newest else [])):
         assert problems(f"record-{record.kind}", value) == []
 

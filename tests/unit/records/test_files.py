@@ -1,4 +1,4 @@
-"""Record files: written atomically, read back exactly, merged without duplicates, and validated."""
+"""Record files of every kind and format load; they are written atomically, merged without duplicates and validated."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from vmselect import _io
 from vmselect._io import Url, check_place
 from vmselect.errors import ArgumentError, ProfileError
 from vmselect.records import Profile
-from vmselect.records.files import RecordFile, unsent_folder
+from vmselect.records.files import KINDS, RecordFile, parse_record, unsent_folder
 
 PROFILE = make_profile("g4dn.xlarge", [0.1, 0.30000000000000004, 1e-7], metrics={"loss": 0.1})
 
@@ -274,3 +274,46 @@ def test_a_url_that_became_a_path_or_chains_stores_is_rejected(
     with pytest.raises(ArgumentError):
         vs.sweep(plan, value, yes=True) if "::" not in str(value) else check_place("folder", value)
     assert not [*tmp_path.iterdir()]
+
+
+DATA = Path(__file__).parents[2] / "data"
+FOLDERS = {"training": "profiles"}
+"""Folders of kinds that are not named like the kind."""
+
+FILES = [(kind, number) for kind, known in KINDS.items() for number in range(1, known.format + 1)]
+"""One frozen file each. A new kind or format needs its file."""
+
+
+@pytest.mark.parametrize(("kind", "number"), FILES)
+def test_every_kind_and_format_stays_readable(kind: str, number: int) -> None:
+    path = DATA / FOLDERS.get(kind, kind) / f"format-{number}.json"
+    (record,) = vs.load_records(path)
+    assert record.kind == kind
+    assert record.format == KINDS[kind].format
+    assert (record,) == tuple(vs.load_records(path))
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_old_studies_keep_their_values(number: int) -> None:
+    study = vs.ConvergenceStudy.load(DATA / "convergence" / f"format-{number}.json")
+    assert study.batch_sizes == (32, 64)
+    assert study.epochs(32).value == 7
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (b"[1]", "format"),
+        (b'{"format": true}', "format"),
+        (b'{"format": 3, "kind": "other"}', "kind 'other'"),
+        (b'{"format": 3, "kind": "' + b"k" * 70 + b'"}', f"kind '{'k' * 60}'"),
+        (b'{"format": 4}', "format 4"),
+        (b'{"format": 0}', "format 0"),
+        (b'{"format": 3, "kind": "training"}', "field"),
+        (b'{"format": 3, "kind": "training", "outcome": "given"}', "field timeline"),
+        (b'{"kind": "training",', "line 1 column 20"),
+    ],
+)
+def test_an_invalid_file_is_named_with_the_reason(text: bytes, reason: str) -> None:
+    with pytest.raises(ProfileError, match=rf"^a\.json: .*{reason}"):
+        parse_record(text, source="a.json")

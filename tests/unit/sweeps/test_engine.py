@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 
 import vmselect as vs
-from vmselect.records.files import RecordFile
-from vmselect.records.formats import parse_record
+from vmselect.records.files import RecordFile, parse_record
 from vmselect.sweeps import clean, read_state, run
 from vmselect.sweeps import engine as engine_module
 from vmselect.sweeps.engine import MAX_NAME_BYTES, collect
