@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import vmselect as vs
 from vmselect.intervals import Interval
 from vmselect.ranking import MEASURES, Interruptions
-from vmselect.ranking.text import PLURALS, REASONS, describe_reason
+from vmselect.ranking.views import PLURALS, REASONS, describe_reason
 from vmselect.report.page_data import page_data
 from vmselect.units import format_epochs, format_kg, format_kwh, format_seconds, format_usd
 

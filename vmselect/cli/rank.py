@@ -212,7 +212,7 @@ def print_ranking(
 
 
 def _shown(row: Row) -> dict[str, Any]:
-    from vmselect.ranking.text import marks, measure_text
+    from vmselect.ranking.views import marks, measure_text
     from vmselect.units import format_chance
 
     texts: dict[str, Any] = {"batch": row.batch_size, "epochs": round(row.epochs, 1), "score": f"{row.score:.2f}"}
@@ -222,7 +222,7 @@ def _shown(row: Row) -> dict[str, Any]:
 
 def _remarks(ranking: Ranking, top: int) -> list[str]:
     """Return the lines to print below the table: next probe, crossovers, excluded candidates, findings."""
-    from vmselect.ranking.text import describe_findings
+    from vmselect.ranking.views import describe_findings
 
     lines = [f"Next: {ranking.next_probe}"] if ranking.next_probe else []
     for name in ranking.settings.measured if len(ranking.settings.epochs) > 1 and ranking else ():

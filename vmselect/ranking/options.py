@@ -30,7 +30,7 @@ from vmselect.errors import ArgumentError
 if TYPE_CHECKING:
     from vmselect.catalog import Catalog
     from vmselect.energy import Emissions
-    from vmselect.ranking.spot import Interruptions
+    from vmselect.ranking.measures import Interruptions
 
 ALL = "all"
 ENOUGH_REGRET, ENOUGH_REGRET_WITHOUT_HISTORY = 0.02, 0.05
@@ -109,7 +109,7 @@ def check_method(name: str, value: object) -> str:
 
 def check_interruptions(name: str, value: object) -> Interruptions | None:
     """Check the interruptions of spot machines: a rate per hour, or an :class:`~vmselect.Interruptions`."""
-    from vmselect.ranking.spot import Interruptions
+    from vmselect.ranking.measures import Interruptions
 
     if is_number(value):
         return Interruptions(per_hour=value)

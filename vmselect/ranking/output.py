@@ -14,7 +14,7 @@ from vmselect._models import FindingOutput, Number, Numbers, Output, Spread, der
 from vmselect.energy.grids import DEFAULT
 from vmselect.estimation.runtime import COEFFICIENTS, Coefficient
 from vmselect.findings import Finding
-from vmselect.ranking.limits import Shortfall
+from vmselect.ranking.decision import Shortfall
 from vmselect.ranking.next_probe import NextProbe
 from vmselect.ranking.options import Settings
 from vmselect.ranking.rows import Excluded, Row

@@ -22,15 +22,13 @@ from vmselect.estimation.programs import epochs_of
 from vmselect.findings import Finding
 from vmselect.prediction.hardware import MachineTypes
 from vmselect.prediction.scaling import Scale, size_per_gpu
-from vmselect.ranking.accuracy import Inputs
 from vmselect.ranking.candidates import add_services, join_offers
-from vmselect.ranking.estimates import MachineEstimate, Measured, Studied, check_gpu_memory
+from vmselect.ranking.estimates import MachineEstimate, Measured, Studied, Transfer, check_gpu_memory
+from vmselect.ranking.measures import Interruptions
 from vmselect.ranking.options import Objective, Settings, find_home, read_catalog
 from vmselect.ranking.predicted import MachineFilter, Machines, add_predicted, add_scaled
-from vmselect.ranking.result import Ranking
+from vmselect.ranking.result import Inputs, Ranking
 from vmselect.ranking.rows import Excluded
-from vmselect.ranking.spot import Interruptions
-from vmselect.ranking.transfer_cost import Transfer
 from vmselect.records import Profile, Record
 from vmselect.records.identity import read_records
 from vmselect.records.inference import InferenceRecord

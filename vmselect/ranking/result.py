@@ -1,10 +1,14 @@
-"""The ranking: ordered rows, excluded candidates with reasons, tables, and comparisons of epoch counts."""
+"""The ranking: ordered rows, excluded candidates with reasons, tables, and comparisons of epoch counts.
+
+Also its forecast records, and its estimates compared with real trainings that were measured to their end.
+"""
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,26 +20,51 @@ from vmselect._checks import check_count, check_flag, check_number, maybe
 from vmselect._imports import hook
 from vmselect._io import Place
 from vmselect.catalog import describe_age
-from vmselect.errors import RankingError
+from vmselect.errors import ArgumentError, RankingError
 from vmselect.findings import Finding
 from vmselect.intervals import Interval
-from vmselect.ranking import limits, text, views
-from vmselect.ranking.accuracy import Inputs, compare_with_real, make_forecasts
+from vmselect.ranking import views
 from vmselect.ranking.candidates import OFFER_FIELDS, Candidates, candidate_findings
-from vmselect.ranking.decision import OTHER_MARKET, Assessment, assess
+from vmselect.ranking.decision import (
+    OTHER_MARKET,
+    Assessment,
+    Shortfall,
+    assess,
+    explain_excess,
+    find_shortfall,
+    judge_spot_deadline,
+    list_excluded,
+)
 from vmselect.ranking.estimates import Studied, recalibrate
 from vmselect.ranking.measures import LIMITED, MEASURES
 from vmselect.ranking.next_probe import NextProbe, find_next_probe
 from vmselect.ranking.options import Settings
 from vmselect.ranking.rows import Excluded, Ints, Lazy, Row
-from vmselect.records import Profile, Record
-from vmselect.records.forecast import save_forecasts
+from vmselect.records import Forecast, Profile, Record
+from vmselect.records.base import new_id
+from vmselect.records.forecast import Bounds, Source, find_gpu, make_forecast, save_forecasts
+from vmselect.records.identity import Identity, group_repetitions, read_records
+from vmselect.scoring.forecast import Unscored, error_percent, list_run_seconds
 from vmselect.scoring.recalibration import Recalibration
-from vmselect.scoring.score import Accuracy
+from vmselect.scoring.score import MEASURED, Accuracy, AccuracyRow, kendall_tau
+from vmselect.scoring.score import regret as measure_regret
 from vmselect.units import count_of, printable, printable_lines
 
 if TYPE_CHECKING:
     from vmselect.convergence import ConvergenceStudy
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """Inputs of a ranking besides its profiles: what the user passed of the workload, and IDs of history records.
+
+    ``example`` is True for a ranking of example records, whose prices are old on purpose.
+    """
+
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    history: tuple[str, ...] = ()
+    example: bool = False
+
 
 NO_INPUTS = Inputs()
 
@@ -124,7 +153,7 @@ class Ranking:
     def best(self) -> Row:
         """Best row, for the epoch count that decides. Raises :class:`RankingError` if no candidate is feasible."""
         if not self:
-            raise RankingError(text.nothing_feasible(self))
+            raise RankingError(views.nothing_feasible(self))
         return self.deciding_rows[0]
 
     @property
@@ -235,12 +264,12 @@ class Ranking:
     @cached_property
     def excluded(self) -> Sequence[Excluded]:
         """All excluded candidates with reasons, starting with those at the epoch count that decides the ranking."""
-        return limits.list_excluded(self, self._columns)
+        return list_excluded(self, self._columns)
 
     @cached_property
     def deciding_excluded(self) -> Sequence[Excluded]:
         """Candidates excluded at the epoch count that decides the ranking, with reasons."""
-        return limits.list_excluded(self, [self.deciding_column])
+        return list_excluded(self, [self.deciding_column])
 
     @cached_property
     def in_market(self) -> Ints:
@@ -262,9 +291,9 @@ class Ranking:
                 continue
             high = self.assessment.measures[limited.name].high
             if limited.name == "time" and self.candidates.is_spot[candidate]:
-                findings += (limits.judge_spot_deadline(self, candidate, column),)
+                findings += (judge_spot_deadline(self, candidate, column),)
             elif high[candidate, column] > most:
-                findings += (limits.explain_excess(self, limited, candidate, column),)
+                findings += (explain_excess(self, limited, candidate, column),)
         return findings
 
     def terms_of(self, candidate: int, column: int) -> dict[str, float]:
@@ -280,21 +309,21 @@ class Ranking:
         dates = self.candidates.offers["date"].astype(str).to_numpy()
         age = None if self.inputs.example else describe_age(set(dates[self.candidates.offer[self.in_market]]))
         winner = self.best.findings if self else ()
-        energy = text.energy_findings(self) if self and self.settings.asks_for("co2") else ()
+        energy = views.energy_findings(self) if self and self.settings.asks_for("co2") else ()
         return tuple(dict.fromkeys([*self._findings, *([age] if age else []), *winner, *energy]))
 
     @property
-    def shortfall(self) -> limits.Shortfall | None:
+    def shortfall(self) -> Shortfall | None:
         """If no candidate meets the deadline and the budget: the nearest one and what it lacks; else None."""
-        return limits.find_shortfall(self)
+        return find_shortfall(self)
 
     @property
     def verdict(self) -> str:
         """Text with the machine to rent, its time and cost, and the candidates that may be as good."""
-        return text.verdict(self)
+        return views.verdict(self)
 
     def __str__(self) -> str:
-        return printable_lines(text.as_text(self))
+        return printable_lines(views.as_text(self))
 
     def __repr__(self) -> str:
         return f"<Ranking of {count_of(len(self), 'row')}: {printable(self.verdict)}>"
@@ -423,3 +452,136 @@ class Ranking:
     def _repr_html_(self) -> str:
         html: str = hook("ranking_html")(self)
         return html
+
+
+def make_forecasts(ranking: Ranking, top: int) -> list[Forecast]:
+    """Return at most ``top`` forecasts, for the best offers. Each machine and batch size has one forecast."""
+    top = check_count("top", top)
+    column, together = ranking.deciding_column, new_id()
+    forecasts: dict[int, Forecast] = {}
+    for candidate in ranking.assessment.order[column]:
+        position = int(ranking.candidates.machine_estimate[candidate])
+        if position not in forecasts:
+            forecasts[position] = _make_forecast(ranking, int(candidate), column, together)
+        if len(forecasts) == top:
+            break
+    return list(forecasts.values())
+
+
+def _make_forecast(ranking: Ranking, candidate: int, column: int, together: str) -> Forecast:
+    row, machine = ranking.row(candidate, column), ranking.candidates.of(candidate)
+    # A predicted machine has no records of its own: the forecast used those of the probed machines.
+    records = machine.records or tuple(
+        record
+        for other in ranking.candidates.machine_estimates
+        for record in other.records
+        if other.batch_size == machine.batch_size
+    )
+    arguments = dict(ranking.inputs.arguments)
+    if machine.basis != "measured":
+        arguments["batch_size"] = machine.batch_size
+    predicted = machine.basis == "predicted"
+    history = ranking.inputs.history if predicted else ()
+    source = Source(records=records, arguments=arguments, basis=machine.basis, history=history)
+    seconds = Interval(row.seconds, row.seconds_low, row.seconds_high)
+    if machine.adjustment:
+        source = replace(source, own=machine.adjustment.undo(seconds))
+    gpu = row.gpu_model or (None if predicted else find_gpu(records))
+    return make_forecast(
+        source, Identity.of_settings(machine.instance_type, row.provider, machine.factors), seconds,
+        epochs=float(row.epochs), method=row.method, confidence=ranking.settings.confidence, region=row.region,
+        cost_usd=Bounds(value=row.cost_usd, low=row.cost_low, high=row.cost_high), usd_per_hour=row.usd_per_hour,
+        market=row.market, price_date=row.price_date, gpu=gpu, ranking=together, rank=row.rank,
+        chance=min(1.0, max(0.0, row.chance)), findings=row.findings,
+    )  # fmt: skip
+
+
+def compare_with_real(ranking: Ranking, watched: Profile | Iterable[Profile]) -> Accuracy:
+    """Compare the estimates of ``ranking`` with ``watched`` trainings; see :meth:`Ranking.against`."""
+    profiles = read_records(watched, Profile, error=RankingError)
+    used = {record.id for machine in ranking.candidates.machine_estimates for record in machine.records}
+    for profile in profiles:
+        if profile.total_seconds is None:
+            raise ArgumentError(
+                f"{profile.title}: the profile has no total time. Measure whole trainings with "
+                "IterationProbe(stop=False), or pass total_seconds= to Profile.from_times."
+            )
+        if profile.id in used:
+            raise ArgumentError(
+                f"{profile.title}: this training is also a profile of the ranking, so it does not test the estimate. "
+                "Rank the other profiles only."
+            )
+    rows: list[AccuracyRow] = []
+    excluded: list[Unscored] = []
+    for identity, group in group_repetitions(profiles).items():
+        for epochs in dict.fromkeys(profile.epochs_trained for profile in group):
+            same = [profile for profile in group if profile.epochs_trained == epochs]
+            row = _make_row(ranking, identity, same, epochs)
+            if isinstance(row, Unscored):
+                excluded.append(row)
+            else:
+                rows.append(row)
+    if not rows:
+        reasons = "; ".join(map(str, excluded[:3]))
+        raise RankingError(
+            f"The ranking estimates none of these trainings: {reasons}. Rank profiles of the same machines."
+        )
+    rows.sort(key=lambda row: (row.epochs, row.seconds, row.title))
+    # Without a study, the order of machines is only meaningful among trainings of as many epochs.
+    comparable = bool(ranking.studied) or len({(row.batch_size, row.epochs) for row in rows}) == len(
+        {row.batch_size for row in rows}
+    )
+    pairs = {"time": [(row.seconds, row.real_seconds) for row in rows]}
+    pairs["cost"] = [(row.cost_usd, row.real_cost_usd) for row in rows]
+    ordered = comparable and len(rows) > 1
+    return Accuracy(
+        rows=tuple(rows),
+        kendall_tau={name: kendall_tau(pairs[name]) if ordered else None for name in MEASURED},
+        regret={name: measure_regret(pairs[name]) if ordered else None for name in MEASURED},
+        excluded=tuple(excluded),
+        confidence=ranking.settings.confidence,
+    )
+
+
+def _make_row(
+    ranking: Ranking, identity: Identity, group: Sequence[Profile], epochs: int | None
+) -> AccuracyRow | Unscored:
+    candidates, title = ranking.candidates, group[0].title
+    factors = identity.settings
+    machines = {
+        position
+        for position, machine in enumerate(candidates.machine_estimates)
+        if machine.instance_type == identity.instance_type
+        and machine.factors == factors
+        and (machine.provider is None or identity.provider is None or machine.provider == identity.provider)
+    }
+    # The best-ranked offer of the machine states its price; an offer that misses a limit is better than none.
+    ranked = [int(candidate) for candidate in ranking.assessment.order[ranking.deciding_column]]
+    others = [int(candidate) for candidate in ranking.in_market if int(candidate) not in set(ranked)]
+    offers = [candidate for candidate in ranked + others if int(candidates.machine_estimate[candidate]) in machines]
+    if not offers:
+        return Unscored(title, "no_estimate", "the ranking has no candidate with this machine and these factors")
+    candidate = offers[0]
+    position = int(candidates.machine_estimate[candidate])
+    if ranking.studied:
+        estimate = ranking.assessment.work.map(lambda part: float(part[position, 0]))
+        count = float(ranking.assessment.epochs[position, 0])
+    else:
+        count = float(epochs or ranking.settings.decide_at or 0)
+        runtime = candidates.machine_estimates[position].runtime
+        estimate = Interval(runtime.seconds(count), *runtime.interval(count))
+    totals = list_run_seconds(group)
+    real = math.fsum(totals) / len(totals)
+
+    def cost(seconds: float) -> float:
+        every = np.full((len(candidates), 1), seconds)
+        costs = MEASURES["cost"].of(candidates, ranking.settings, Interval.exact(every))
+        return float(costs.value[candidate, 0])
+
+    return AccuracyRow(
+        title=title, instance_type=identity.instance_type or "", batch_size=identity.batch_size,
+        epochs=int(count) if count.is_integer() else count, runs=len(totals), real_seconds=real,
+        seconds=estimate.value, seconds_low=estimate.low, seconds_high=estimate.high,
+        error_percent=error_percent(estimate.value, real), inside=bool(estimate.contains(real)),
+        real_cost_usd=cost(real), cost_usd=cost(estimate.value),
+    )  # fmt: skip

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from vmselect.comparison.groups import format_percent, format_value, group_rows, scenario_rows
 from vmselect.comparison.significance import format_p
-from vmselect.ranking.text import remarks
+from vmselect.ranking.views import remarks
 from vmselect.report.charts import deciding_rows
 from vmselect.units import format_chance, format_seconds, format_usd
 

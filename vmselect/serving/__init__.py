@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from vmselect.probe.inference import probe_inference as probe_inference
     from vmselect.probe.transfer import clean_transfers as clean_transfers
     from vmselect.probe.transfer import probe_transfer as probe_transfer
-    from vmselect.ranking.transfer_cost import Transfer as Transfer
+    from vmselect.ranking.estimates import Transfer as Transfer
     from vmselect.serving.bill import Bill as Bill
     from vmselect.serving.rank import rank_inference as rank_inference
     from vmselect.serving.rank import retrieve_and_infer as retrieve_and_infer
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "vmselect.probe.inference": ("InferenceProbe", "probe_inference"),
     "vmselect.probe.transfer": ("clean_transfers", "probe_transfer"),
-    "vmselect.ranking.transfer_cost": ("Transfer",),
+    "vmselect.ranking.estimates": ("Transfer",),
     "vmselect.serving.bill": ("Bill",),
     "vmselect.serving.rank": ("rank_inference", "retrieve_and_infer"),
 }

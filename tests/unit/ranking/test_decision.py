@@ -1,15 +1,23 @@
-"""The order of candidates and the Pareto front."""
+"""The order of candidates, the Pareto front, and what a deadline or a budget means: shortfalls, chances, remedies."""
 
 from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from typing import Any
 
 import numpy as np
 import pytest
 
 import vmselect as vs
 from tests.support.priced import prices
-from tests.support.profiles import make_profile
-from tests.support.rankings import probe, rank
+from tests.support.profiles import make_epoch_profile, make_profile
+from tests.support.rankings import probe, rank, rank_epochs
+from vmselect.findings import Finding
+from vmselect.intervals import Interval
+from vmselect.ranking import Interruptions
 from vmselect.ranking.decision import _sort, pareto_front
+from vmselect.records.usage import Summary, Usage
 
 
 def test_one_candidate_is_the_best_one() -> None:
@@ -79,3 +87,151 @@ def test_equal_scores_are_ordered_by_the_measures_and_then_by_position(levels: i
     whole = 0.5 * (cost / 2.0) + 0.5 * (time / 3.0)
     expected = np.lexsort((time, cost, whole, scores))
     assert np.array_equal(_sort(scores, {"cost": cost, "time": time}, {"cost": 2.0, "time": 3.0}), expected)
+
+
+HOURS = prices(("slow", 1.0), ("fast", 4.0))
+EPOCHS = [make_epoch_profile("slow", 3600.0), make_epoch_profile("fast", 1800.0)]  # ten epochs: 10 h, $10; 5 h, $20
+
+
+@pytest.mark.parametrize(
+    ("limits", "nearest", "fit", "speed_up", "saving"),
+    [
+        ({"deadline_hours": 4}, "fast", 8, 1.25, None),
+        ({"deadline_hours": 0.4}, "fast", 0, 12.5, None),
+        ({"budget_usd": 8}, "slow", 8, None, 0.2),
+        ({"budget_usd": 8, "deadline_hours": 9}, "slow", 8, 10 / 9, 0.2),
+        ({"budget_usd": 12, "deadline_hours": 4}, "fast", 6, 1.25, 0.4),
+        ({"budget_usd": 12, "deadline_hours": 9.9}, "slow", 9, 10 / 9.9, None),
+    ],
+)
+def test_the_nearest_candidate_and_what_it_lacks(
+    limits: dict[str, float], nearest: str, fit: int, speed_up: float | None, saving: float | None
+) -> None:
+    ranking = rank_epochs(EPOCHS, HOURS, **limits)
+    short = ranking.shortfall
+    assert short is not None
+    assert short.candidate.startswith(f"{nearest} ")
+    assert (short.epochs, short.epochs_that_fit) == (10, fit)
+    assert short.speed_up == (speed_up and pytest.approx(speed_up))
+    assert short.saving == (saving and pytest.approx(saving))
+    assert str(short) in ranking.verdict
+    assert json.loads(ranking.to_json())["shortfall"]["epochs_that_fit"] == fit
+    if fit:
+        assert ranking.rerank(epochs=fit).best.instance_type == nearest
+        assert ranking.rerank(epochs=fit).shortfall is None
+
+
+def test_a_shortfall_counts_no_epochs_of_a_study_and_needs_a_limit() -> None:
+    studied = rank(probe(), epochs=vs.ConvergenceStudy.from_epochs({64: [18, 18, 19]}), deadline_hours=1e-5)
+    assert studied.shortfall is not None
+    assert (studied.shortfall.epochs_that_fit, studied.shortfall.saving) == (None, None)
+    assert rank([probe("unheard-of")]).shortfall is None
+    assert rank().shortfall is None
+
+
+def simulate(work: float, spot: Interruptions, runs: int = 4000) -> Any:
+    """Times of trainings that are interrupted at random while they run, also while they repeat lost work."""
+    random, times = np.random.default_rng(5), []
+    for _ in range(runs):
+        left, spent = work, 0.0
+        while (until := random.exponential(spot.uptime_seconds)) < left:
+            loss = 60 * (random.uniform(0, spot.checkpoint_minutes) + spot.restart_minutes)
+            left, spent = left - until + loss, spent + until
+        times.append(spent + left)
+    return np.array(times)
+
+
+@pytest.mark.parametrize("work_hours", [0.5, 3, 20])
+@pytest.mark.parametrize("per_hour", [0.05, 0.3])
+def test_the_probability_is_that_of_simulated_trainings(work_hours: float, per_hour: float) -> None:
+    spot, work = Interruptions(per_hour=per_hour, checkpoint_minutes=30, restart_minutes=5), work_hours * 3600
+    times = simulate(work, spot)
+    for limit in work * np.array([0.99, 1.01, 1.05, 1.1, 1.3, 2.0]):
+        chance = spot.chance_within(Interval(work, work, work), float(limit), confidence=0.9)
+        assert chance == pytest.approx((times <= limit).mean(), abs=0.08)
+
+
+def test_without_interruptions_the_probability_is_that_of_the_interval() -> None:
+    never = Interruptions(per_hour=0)
+    found = [never.chance_within(Interval(100.0, 90.0, 120.0), limit, confidence=0.9) for limit in (90, 100, 120)]
+    assert found == pytest.approx([0.05, 0.5, 0.95])
+
+
+def judge_spot(**options: Any) -> Finding | None:
+    """The finding about the deadline of a spot machine that takes 2.8 h, or 3.2 h with interruptions."""
+    (row,) = [row for row in rank(**{"market": "spot", "epochs": 1000} | options) if row.instance_type == "small"]
+    return next((finding for finding in row.findings if finding.code == "spot-deadline"), None)
+
+
+def test_a_spot_machine_under_a_deadline_has_a_probability_and_a_safe_alternative() -> None:
+    rate = {"per_hour": 0.5, "checkpoint_minutes": 20}
+    tight, loose, unknown, none = (
+        judge_spot(**options)
+        for options in (
+            {"deadline_hours": 3.21, "interruptions": rate},
+            {"deadline_hours": 9, "interruptions": rate},
+            {"deadline_hours": 9},
+            {"deadline_hours": 3.3, "interruptions": rate, "budget_usd": 1.5},
+        )
+    )
+    assert judge_spot(interruptions=rate) is None
+    assert tight is not None
+    assert loose is not None
+    assert unknown is not None
+    assert none is not None
+    assert (tight.severity, "(lab, here, on_demand)" in tight.remedy) == ("warning", True)
+    assert (loose.severity, "small (lab, here, on_demand)" in loose.remedy) == ("info", True)
+    assert unknown.severity == "warning"  # no rate, no probability
+    assert "on_demand" not in none.remedy
+
+
+def remedy(ranking: vs.Ranking, code: str = "may-miss-deadline") -> str:
+    return next(finding.remedy for finding in ranking.best.findings if finding.code == code)
+
+
+def test_the_remedy_is_that_of_the_widest_part_of_the_interval() -> None:
+    def within(profiles: Any, **options: Any) -> vs.Ranking:
+        """A ranking whose deadline is just above the estimated time."""
+        return rank(profiles, **options, deadline_hours=1.001 * rank(profiles, **options).best.seconds / 3600)
+
+    few = within([probe(steps=2)])
+    (cause,) = [finding for finding in few.best.findings if finding.code == "few-readings"]
+    assert cause.remedy in remedy(few)
+    once, often = [probe(steps=40)], [probe(steps=40, created=datetime(2026, 1, day, tzinfo=UTC)) for day in (1, 2, 3)]
+    assert "repetitions narrow" in remedy(within(once))
+    assert "repetitions narrow" not in remedy(within(often))
+    between = within([probe(batch_size=size, steps=40) for size in (32, 128)], batch_size=64)
+    assert "batch size 64" in remedy(between)
+    study = vs.ConvergenceStudy.from_epochs({64: [8, 20, 40]})
+    assert "convergence study" in remedy(within([probe(steps=40)], epochs=study))
+    stolen = Summary(count=10, seconds=5.0, mean=0.2, maximum=0.2, p50=0.2, p95=0.2)
+    disturbed = within(
+        [probe(steps=40, usage=Usage(interval_seconds=1.0, phases={"steady_steps": {"steal_share": stolen}}))]
+    )
+    totals = within(
+        [probe(init_seconds=None, first_iteration_seconds=None, iteration_seconds=None, total_seconds=50.0, epochs=5)]
+    )
+    unprobed = within([make_profile("g4dn.xlarge", 0.2)], catalog=None, machines=["g5.xlarge"], objective="time")
+    for ranking, code in ((disturbed, "disturbed"), (totals, "only-totals"), (unprobed, "never-probed")):
+        assert next(finding.remedy for finding in ranking.best.findings if finding.code == code) in remedy(ranking)
+
+
+def test_the_cause_of_a_wide_cost_may_be_interruptions() -> None:
+    rate = {"per_hour": 0.5, "checkpoint_minutes": 60}
+    hours = make_profile("small", 10.0, region="here", provider="lab", steps=40)
+    free = rank([hours], market="spot", interruptions=rate)
+    capped = free.rerank(budget_usd=1.001 * free.best.cost_usd)
+    assert "Interruptions" in remedy(capped, "may-exceed-budget")
+
+
+def test_a_required_probability_may_be_the_only_limit_that_is_broken() -> None:
+    hours = 1.001 * rank([probe(steps=2)]).best.seconds / 3600
+    ranking = rank([probe(steps=2)], deadline_hours=hours, chance=0.95)
+    short = ranking.shortfall
+    assert short is not None
+    assert (short.speed_up, short.saving) == (None, None)
+    assert short.epochs_that_fit is not None
+    assert 0 < short.epochs_that_fit < 10
+    assert ranking.rerank(epochs=short.epochs_that_fit)
+    assert not ranking.rerank(epochs=short.epochs_that_fit + 1)
+    assert str(short) in ranking.verdict

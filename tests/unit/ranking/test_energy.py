@@ -14,7 +14,7 @@ import vmselect as vs
 from vmselect.cli import app
 from vmselect.energy.power import GPU_SHARE
 from vmselect.errors import ArgumentError
-from vmselect.ranking.limits import count_reasons
+from vmselect.ranking.decision import count_reasons
 from vmselect.serving import Bill
 
 CATALOG = vs.Catalog.embedded("2026-08-22").with_offers(
