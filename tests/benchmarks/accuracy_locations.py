@@ -20,8 +20,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from accuracy_patterns import PROBE_STEPS
 from accuracy_scores import cut
 
-from vmselect.estimation.level import locate
-from vmselect.estimation.readings import collect
+from vmselect.estimation.readings import collect, locate
 from vmselect.records import Profile
 from vmselect.records.step_times import detect_warmup
 

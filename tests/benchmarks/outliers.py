@@ -22,8 +22,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent))
 
 from vmselect.estimation import statistics as location
-from vmselect.estimation.level import locate
-from vmselect.estimation.readings import collect
+from vmselect.estimation.readings import collect, locate
 from vmselect.records import Profile
 from vmselect.records.step_times import STALL_STEPS, UNCERTAIN_STEPS
 

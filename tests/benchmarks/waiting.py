@@ -158,7 +158,7 @@ def watch(name: str, epochs: int, train: Callable[[Any], float]) -> dict[str, An
 def describe(row: dict[str, Any]) -> str:
     """One case: how many of the later boundaries waited, and what the estimate says."""
     import vmselect as vs
-    from vmselect.estimation.autotune_wait import next_wake_up
+    from vmselect.estimation.overheads import next_wake_up
 
     probe, whole = (vs.Profile.model_validate_json(json.dumps(row[part])) for part in ("probe", "whole"))
     timeline = whole.timeline

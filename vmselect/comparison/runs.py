@@ -21,10 +21,17 @@ from vmselect.energy.grids import DEFAULT
 from vmselect.energy.power import measured_power
 from vmselect.errors import ArgumentError, CatalogError, ComparisonError, EstimateError
 from vmselect.estimation import estimate
-from vmselect.estimation.grouping import check_comparable
 from vmselect.findings import Finding
 from vmselect.records import Profile, Record
-from vmselect.records.identity import MACHINE_NAMES, NOT_FACTORS, Value, count_nodes, distinct, identify
+from vmselect.records.identity import (
+    MACHINE_NAMES,
+    NOT_FACTORS,
+    Value,
+    check_comparable,
+    count_nodes,
+    distinct,
+    identify,
+)
 from vmselect.records.step_times import step_seconds
 from vmselect.units import JOULES_PER_KWH, cost_usd
 

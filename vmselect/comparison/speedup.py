@@ -17,10 +17,9 @@ import pandas as pd
 from vmselect._checks import check_count, check_name, check_share, maybe
 from vmselect.errors import ComparisonError, EstimateError
 from vmselect.estimation import RuntimeEstimate, estimate
-from vmselect.estimation.grouping import check_comparable
 from vmselect.findings import Finding, warnings_first
 from vmselect.records import Profile
-from vmselect.records.identity import Identity, group_repetitions, read_records
+from vmselect.records.identity import Identity, check_comparable, group_repetitions, read_records
 from vmselect.units import printable, printable_lines
 
 SAME_BATCH, SAME_SHARE = "same batch", "same batch per worker"

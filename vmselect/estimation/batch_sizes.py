@@ -19,12 +19,11 @@ from statistics import NormalDist
 from typing import Literal
 
 from vmselect.errors import EstimateError
-from vmselect.estimation.grouping import check_comparable, list_values
 from vmselect.estimation.runtime import Quadratic, RuntimeModel, Waits
 from vmselect.estimation.workload import Workload
 from vmselect.findings import Finding
 from vmselect.records import Profile
-from vmselect.records.identity import identify
+from vmselect.records.identity import check_comparable, identify, list_values
 
 REACH = 2.0
 """Step times are extrapolated by at most this factor beyond the probed batch sizes."""

@@ -13,7 +13,6 @@ from vmselect.diagnosis import Disturbance, Examination
 from vmselect.diagnosis.disturbance import average_disturbances
 from vmselect.errors import ArgumentError, EstimateError
 from vmselect.estimation.batch_sizes import fit_other_batch_size, group_by_batch_size
-from vmselect.estimation.grouping import check_repetitions
 from vmselect.estimation.malta import fit_epochs, fit_iterations
 from vmselect.estimation.overheads import describe_cold_run, is_cold, predict_first_run
 from vmselect.estimation.robust import fit_robust
@@ -22,7 +21,7 @@ from vmselect.estimation.workload import Workload
 from vmselect.findings import last_of_each_code
 from vmselect.records import Profile
 from vmselect.records.forecast import Source
-from vmselect.records.identity import read_records
+from vmselect.records.identity import check_repetitions, read_records
 
 Profiles: TypeAlias = Profile | Iterable[Profile]
 Phase: TypeAlias = tuple[int, Profile | float]

@@ -17,7 +17,7 @@ The terms of the dissertation are single measurements; here they are::
     T(val2)      the mean of later validations; from the batches of the first if there is no other
     T(partial)   the smaller last batch of an epoch; N then counts the full batches only
     T(boundary)  callbacks, checkpoints and the restart of the input between epochs
-    T(wait)      the mean wait for TensorFlow's autotuner (:mod:`vmselect.estimation.autotune_wait`)
+    T(wait)      the mean wait for TensorFlow's autotuner (:mod:`vmselect.estimation.overheads`)
     T(once)      stalls, garbage collections of the whole heap, compilation of the partial batch
 
 If a profile contains times of whole epochs instead of steps, N is 1 and T(it2) is the time of an
@@ -37,15 +37,6 @@ from operator import truediv
 
 from vmselect.diagnosis.disturbance import Disturbance
 from vmselect.errors import EstimateError
-from vmselect.estimation.level import (
-    PRIOR_SPREAD,
-    Level,
-    fastest_rate,
-    find_drift,
-    locate,
-    predict_once,
-    quantile,
-)
 from vmselect.estimation.overheads import (
     Boundaries,
     PartialBatch,
@@ -61,7 +52,19 @@ from vmselect.estimation.overheads import (
     time_pauses,
     time_validations,
 )
-from vmselect.estimation.readings import Readings, collect, find_changing_epochs, find_changing_speed
+from vmselect.estimation.readings import (
+    PRIOR_SPREAD,
+    Level,
+    Readings,
+    collect,
+    fastest_rate,
+    find_changing_epochs,
+    find_changing_speed,
+    find_drift,
+    locate,
+    predict_once,
+    quantile,
+)
 from vmselect.estimation.runtime import HalfWidths, RuntimeModel, Waits
 from vmselect.estimation.workload import Workload
 from vmselect.findings import Finding

@@ -18,7 +18,7 @@ from vmselect._imports import hook
 from vmselect._io import Place
 from vmselect.diagnosis.disturbance import UNDISTURBED, Disturbance
 from vmselect.errors import EstimateError
-from vmselect.estimation.level import Level
+from vmselect.estimation.readings import Level
 from vmselect.findings import Finding, findings_html, table_html
 from vmselect.intervals import Interval
 from vmselect.records import Forecast, Record

@@ -19,13 +19,19 @@ from vmselect.catalog import Catalog
 from vmselect.catalog.gpus import GpuFigures, figures_of, gpu_vendor, read_precision
 from vmselect.diagnosis.causes import NEGLIGIBLE_WAIT, Kind, find_host_limit
 from vmselect.errors import ArgumentError, EstimateError
-from vmselect.estimation.grouping import check_comparable, list_values
-from vmselect.estimation.level import locate
+from vmselect.estimation.readings import locate
 from vmselect.prediction.hardware import CONTRADICTORY, NO_FIGURES, Machine, MachineTypes, Refusal, read_gpu
 from vmselect.prediction.memory import MemoryCheck
 from vmselect.prediction.posterior import CONSTANTS, Floats, Point, Posterior, Target, predict_log_times
 from vmselect.records import Profile, Record
-from vmselect.records.identity import group_repetitions, model_key, read_records, work_key
+from vmselect.records.identity import (
+    check_comparable,
+    group_repetitions,
+    list_values,
+    model_key,
+    read_records,
+    work_key,
+)
 from vmselect.records.step_times import step_seconds, typical_step_seconds
 from vmselect.units import list_some
 

@@ -27,7 +27,6 @@ from vmselect.diagnosis import Disturbance, Examination
 from vmselect.diagnosis.disturbance import REMEDY
 from vmselect.errors import EstimateError, RankingError
 from vmselect.estimation import RuntimeModel
-from vmselect.estimation.grouping import check_repetitions, list_values
 from vmselect.findings import Finding
 from vmselect.prediction.hardware import Machine, MachineTypes, Refusal
 from vmselect.prediction.machines import Prediction
@@ -36,7 +35,16 @@ from vmselect.ranking.rows import Excluded, only_finite
 from vmselect.records import Profile
 from vmselect.records.base import NAME_THE_MACHINE
 from vmselect.records.forecast import Basis
-from vmselect.records.identity import Identity, count_nodes, group_repetitions, identify, other_settings, read_records
+from vmselect.records.identity import (
+    Identity,
+    check_repetitions,
+    count_nodes,
+    group_repetitions,
+    identify,
+    list_values,
+    other_settings,
+    read_records,
+)
 from vmselect.records.transfer import TransferRecord
 from vmselect.scoring.recalibration import Adjustment, Recalibration
 

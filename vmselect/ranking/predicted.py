@@ -12,7 +12,7 @@ from vmselect.catalog import Catalog, find_nearest, provider_terms
 from vmselect.catalog.offer import OWN_PRICE
 from vmselect.diagnosis.causes import NEGLIGIBLE_WAIT
 from vmselect.estimation import RuntimeModel
-from vmselect.estimation.level import quantile
+from vmselect.estimation.readings import quantile
 from vmselect.estimation.runtime import HalfWidths, Waits
 from vmselect.findings import Finding
 from vmselect.intervals import Interval

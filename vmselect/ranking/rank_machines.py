@@ -17,7 +17,6 @@ from vmselect.diagnosis import Disturbance
 from vmselect.energy import Emissions
 from vmselect.errors import ArgumentError, RankingError
 from vmselect.estimation import RuntimeModel, Workload, fit_runtime
-from vmselect.estimation.grouping import check_comparable, list_values
 from vmselect.estimation.programs import epochs_of
 from vmselect.findings import Finding
 from vmselect.prediction.hardware import MachineTypes
@@ -30,7 +29,7 @@ from vmselect.ranking.predicted import MachineFilter, Machines, add_predicted, a
 from vmselect.ranking.result import Inputs, Ranking
 from vmselect.ranking.rows import Excluded
 from vmselect.records import Profile, Record
-from vmselect.records.identity import read_records
+from vmselect.records.identity import check_comparable, list_values, read_records
 from vmselect.records.inference import InferenceRecord
 
 

@@ -24,7 +24,6 @@ import pandas as pd
 from vmselect.catalog.gpus import figures_of
 from vmselect.errors import VmselectError
 from vmselect.estimation import RuntimeModel, fit_runtime
-from vmselect.estimation.grouping import check_comparable
 from vmselect.prediction.hardware import Machine, MachineTypes
 from vmselect.prediction.machines import read_history
 from vmselect.prediction.posterior import Point
@@ -36,6 +35,7 @@ from vmselect.ranking.predicted import predict_estimates
 from vmselect.ranking.result import Ranking
 from vmselect.ranking.views import HORIZON
 from vmselect.records import Profile, load_records
+from vmselect.records.identity import check_comparable
 from vmselect.sweeps.plan import Level, Trial
 from vmselect.units import format_chance, format_seconds, format_usd
 

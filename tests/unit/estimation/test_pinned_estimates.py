@@ -18,8 +18,8 @@ import pytest
 from vmselect.convergence import predict_epochs
 from vmselect.errors import VmselectError
 from vmselect.estimation import METHODS, fit_runtime
-from vmselect.estimation.autotune_wait import next_wake_up
 from vmselect.estimation.batch_sizes import interpolate_time
+from vmselect.estimation.overheads import next_wake_up
 from vmselect.records import Boundary, Environment, Epoch, Pause, Profile, Setup, Steps, Timeline, Validation
 from vmselect.records.training import Step
 

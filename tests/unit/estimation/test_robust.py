@@ -14,7 +14,7 @@ from tests.support.priced import prices
 from tests.support.profiles import make_epoch_profile, make_truncated_profile
 from vmselect.errors import EstimateError
 from vmselect.estimation import RuntimeEstimate, fit_runtime
-from vmselect.estimation.autotune_wait import (
+from vmselect.estimation.overheads import (
     split_wait,
 )
 from vmselect.records import Boundary, Epoch, Profile, Validation

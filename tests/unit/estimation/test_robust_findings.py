@@ -9,10 +9,8 @@ import pytest
 
 import vmselect as vs
 from tests.support.profiles import make_epoch_profile, make_truncated_profile, probed
-from vmselect.estimation.autotune_wait import Waiting
-from vmselect.estimation.level import Level
-from vmselect.estimation.overheads import Boundaries, Saves
-from vmselect.estimation.readings import Block, Readings, find_changing_speed
+from vmselect.estimation.overheads import Boundaries, Saves, Waiting
+from vmselect.estimation.readings import Block, Level, Readings, find_changing_speed
 from vmselect.estimation.robust import _find_doubtful_steps
 from vmselect.estimation.runtime import Waits
 from vmselect.findings import Finding

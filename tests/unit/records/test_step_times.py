@@ -9,7 +9,7 @@ import pytest
 
 import vmselect as vs
 from vmselect.comparison.runs import METRICS, Terms
-from vmselect.estimation.level import locate
+from vmselect.estimation.readings import locate
 from vmselect.records import Profile, Step, Steps
 from vmselect.records.step_times import detect_warmup, find_warmup, step_seconds, typical_step_seconds
 
