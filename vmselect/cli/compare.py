@@ -186,8 +186,7 @@ def _compare_versions(
     prices: PriceOptions,
 ) -> None:
     """Print the changes from the profiles ``before`` to the profiles ``after``, and exit by the limits."""
-    from vmselect.comparison.changes import find_changes
-    from vmselect.comparison.output import ChangeOutput, describe, describe_change
+    from vmselect.comparison.changes import ChangeOutput, find_changes
     from vmselect.records import load_profiles
 
     if markdown is not None and markdown.is_dir():
@@ -203,9 +202,9 @@ def _compare_versions(
             **limits,
         )
     if format is Format.json:
-        print_json(describe(changes))
+        print_json(changes.to_output())
     elif format is Format.csv:
-        print_csv([vars(describe_change(change)) for change in changes], [*ChangeOutput.model_fields])
+        print_csv([vars(change.to_output()) for change in changes], [*ChangeOutput.model_fields])
     else:
         for change in changes:
             print_out(f"{change}{' (above the limit)' if change.exceeds else ''}")
@@ -280,9 +279,7 @@ def _print(
     ``below`` contains a line to print below each table, and ``more`` the rows of a second table of each part.
     """
     if format is Format.json:
-        from vmselect.comparison.output import describe
-
-        outputs = [describe(part) for part in parts]
+        outputs = [part.to_output() for part in parts]
         print_json(outputs[0] if len(outputs) == 1 else [output.payload() for output in outputs])
     elif format is Format.csv:
         print_csv([row for frame in csv for row in frame_rows(frame)], list(csv[0].columns))

@@ -356,7 +356,6 @@ def _compare(
     better: str | None,
     **options: Any,
 ) -> dict[str, Any]:
-    from vmselect.comparison.output import describe
     from vmselect.records import load_records
 
     names = split_names(metric, option="metric")
@@ -366,7 +365,7 @@ def _compare(
         load_records(paths), by=by, metrics=names, baseline=baseline, within=within, unit=unit, alpha=alpha,
         better=better, **common,
     )  # fmt: skip
-    return {"comparisons": [describe(comparison).payload() for comparison in comparisons]}
+    return {"comparisons": [comparison.to_output().payload() for comparison in comparisons]}
 
 
 def _plan_sweep(

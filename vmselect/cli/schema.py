@@ -94,13 +94,18 @@ def outputs() -> Mapping[str, Printed]:
     from vmselect.cli.probe import ProbeOutput
     from vmselect.cli.serve import InferenceRow, TransferRow
     from vmselect.cli.sweep import CleanedOutput, PlannedTrial, SweepEvent, SweepSummary, TrialStatus
-    from vmselect.comparison.output import ChangesOutput, ComparedOutput
+    from vmselect.comparison.changes import ChangesOutput
+    from vmselect.comparison.effects import EffectsOutput
+    from vmselect.comparison.groups import ComparisonOutput
+    from vmselect.comparison.requirements import ScoresOutput
+    from vmselect.comparison.speedup import ScalingOutput
     from vmselect.ranking.output import NextProbeOutput, RankingOutput
     from vmselect.scoring.score import ScoreOutput
 
+    compared = ComparisonOutput | EffectsOutput | ScalingOutput | ScoresOutput
     return {
         "check": Printed(1, _rows_of(CheckRow), ("check",)),
-        "compare": Printed(1, ComparedOutput | list[ComparedOutput], ("compare",)),
+        "compare": Printed(1, compared | list[compared], ("compare",)),
         "compare-before": Printed(1, ChangesOutput, ("compare --before",)),
         "estimate": Printed(2, list[EstimateRow], ("estimate",)),
         "estimate-memory": Printed(1, list[MemoryRow], ("estimate --memory",)),

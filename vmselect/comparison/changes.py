@@ -7,6 +7,7 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from vmselect._checks import check_number, maybe
+from vmselect._models import FindingOutput, Output
 from vmselect.catalog import Catalog
 from vmselect.comparison.runs import Terms
 from vmselect.diagnosis.disturbance import REMEDY
@@ -51,6 +52,32 @@ class Change:
             text += f", {_format_money(self.usd)}"
         return printable(text)
 
+    def to_output(self) -> ChangeOutput:
+        """The change as the model that is printed as JSON, with the intervals of ratios in percent."""
+        step_old, step_new = self.step_seconds or (None, None)
+        step, step_low, step_high = ratio_percents(self.step_ratio) if self.step_ratio else (None, None, None)
+        time, time_low, time_high = ratio_percents(self.time_ratio)
+        usd, usd_low, usd_high = self.usd or (None, None, None)
+        return ChangeOutput.of(
+            self,
+            epochs_old=self.epochs[0],
+            epochs_new=self.epochs[1],
+            step_seconds_old=step_old,
+            step_seconds_new=step_new,
+            step_percent=step,
+            step_percent_low=step_low,
+            step_percent_high=step_high,
+            seconds_old=self.seconds[0].value,
+            seconds_new=self.seconds[1].value,
+            time_percent=time,
+            time_percent_low=time_low,
+            time_percent_high=time_high,
+            usd_change=usd,
+            usd_change_low=usd_low,
+            usd_change_high=usd_high,
+            exceeds=", ".join(self.exceeds),
+        )
+
 
 @dataclass(frozen=True)
 class Changes:
@@ -84,11 +111,13 @@ class Changes:
         """Whether any change exceeds a limit."""
         return any(change.exceeds for change in self.changes)
 
+    def to_output(self) -> ChangesOutput:
+        """The changes as the model that is printed as JSON."""
+        return ChangesOutput.of(self, changes=[change.to_output() for change in self])
+
     def to_json(self, *, indent: int | None = None) -> str:
         """All changes and findings as JSON."""
-        from vmselect.comparison.output import describe
-
-        return describe(self).to_json(indent=indent)
+        return self.to_output().to_json(indent=indent)
 
     def to_markdown(self) -> str:
         """The changes as a Markdown table, such as for a comment on a pull request. Names are escaped."""
@@ -307,3 +336,40 @@ def _format_money(usd: Interval[float]) -> str:
     word = "more" if usd.value >= 0 else "less"
     low, high = sorted((usd.low, usd.high)) if usd.value >= 0 else sorted((-usd.low, -usd.high))
     return f"about {format_usd(abs(usd.value))} {word} per run ({format_usd(low)} to {format_usd(high)})"
+
+
+# -- JSON output -------------------------------------------------------------------------------------------------------
+
+
+class ChangeOutput(Output):
+    """Change of the time and cost of a training on one machine, from the old to the new profiles."""
+
+    title: str
+    model: str | None
+    instance_type: str | None
+    batch_size: int | None
+    epochs_old: int
+    epochs_new: int
+    step_seconds_old: float | None
+    step_seconds_new: float | None
+    step_percent: float | None
+    step_percent_low: float | None
+    step_percent_high: float | None
+    seconds_old: float
+    seconds_new: float
+    time_percent: float
+    time_percent_low: float
+    time_percent_high: float
+    usd_per_hour: float | None
+    usd_change: float | None
+    usd_change_low: float | None
+    usd_change_high: float | None
+    exceeds: str
+
+
+class ChangesOutput(Output):
+    """The changes of all trainings, and whether one of them exceeds a limit."""
+
+    changes: list[ChangeOutput]
+    exceeds: bool
+    findings: list[FindingOutput]

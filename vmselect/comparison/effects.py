@@ -1,3 +1,5 @@
+# Models that are made from dataclasses are variables for mypy, not types.
+# mypy: disable-error-code="valid-type,call-arg"
 """``effects``: estimate main effects and interactions of the factors of a designed experiment with a linear model.
 
 Levels are coded so that the effects of a factor sum to zero: an effect is the difference from the average over all
@@ -12,7 +14,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -20,13 +22,15 @@ from numpy.typing import NDArray
 
 from vmselect._checks import check_choice, check_number
 from vmselect._imports import hook
+from vmselect._models import FindingOutput, OpenOutput, Output
 from vmselect.catalog import Catalog
-from vmselect.comparison.groups import Result, Row
+from vmselect.comparison.groups import MetricOutput, Result, Row, table_model
 from vmselect.comparison.runs import Levels, Metric, Runs, Terms, collect_runs, sort_key
 from vmselect.comparison.significance import format_p, holm, summarize
 from vmselect.errors import ArgumentError, ComparisonError
 from vmselect.findings import Finding
 from vmselect.intervals import Interval
+from vmselect.records.base import Factor
 from vmselect.records.identity import Value
 from vmselect.units import list_all
 
@@ -438,6 +442,12 @@ class Effects(Result):
     def __repr__(self) -> str:
         return f"<Effects of {', '.join(self.names)}: {self}>"
 
+    def to_output(self) -> EffectsOutput:
+        """The effects as the model that is printed as JSON."""
+        error = Error(source=self.fit.error_source, freedom=self.fit.error_freedom)
+        metric = MetricOutput.of(self.metric)
+        return EffectsOutput.of(self, metric=metric, confidence=self.fit.confidence, error=error)
+
     def chart(self, kind: str = "main", **options: object) -> Any:
         """An Altair chart: ``main`` effects with intervals, or ``interactions`` as lines through cell means."""
         return hook("effects_chart")(self, kind, **options)
@@ -468,3 +478,50 @@ def _find_warnings(study: Effects) -> list[Finding]:
         message = f"The spread of repetitions differs between cells by a factor of {max(spreads) / min(spreads):.0f}."
         findings.append(Finding("uneven-spread", message, "Use scale='log', where an effect is a percentage.", "info"))
     return findings
+
+
+# -- JSON output -------------------------------------------------------------------------------------------------------
+
+
+class Cell(OpenOutput):
+    """A combination of levels of the factors, with a field per factor."""
+
+    count: int
+    mean: float | None
+    sd: float | None
+    low: float | None
+    high: float | None
+
+
+Main = table_model("Main", "A level of a factor and its effect.", MAIN_COLUMNS, factor=str, level=Factor, count=int)
+Interaction = table_model(
+    "Interaction", "A pair of levels, and its effect beyond the main effects.", INTERACTION_COLUMNS,
+    factor_1=str, level_1=Factor, factor_2=str, level_2=Factor, count=int,
+)  # fmt: skip
+TermOutput = table_model(
+    "Term", "A factor or a pair of factors, with its F test.", TERM_COLUMNS,
+    factor=str, freedom=int, from_level=Factor | None, to_level=Factor | None,
+)  # fmt: skip
+
+
+class Error(Output):
+    """How the error of the effects was estimated, and its degrees of freedom."""
+
+    source: str
+    freedom: int
+
+
+class EffectsOutput(Output):
+    """Effects of factors on a metric."""
+
+    metric: MetricOutput
+    scale: Literal["linear", "log"]
+    confidence: float
+    average: float
+    error: Error
+    cells: list[Cell]
+    main: list[Main]
+    interactions: list[Interaction]
+    factors: list[TermOutput]
+    verdict: str
+    findings: list[FindingOutput]

@@ -1,3 +1,5 @@
+# Models that are made from dataclasses are variables for mypy, not types.
+# mypy: disable-error-code="valid-type,call-arg"
 """``compare``: test whether groups of runs differ, and estimate by how much, with intervals."""
 
 from __future__ import annotations
@@ -10,15 +12,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import pandas as pd
 
 from vmselect._checks import check_choice, check_name, check_number, is_number, list_items, several
 from vmselect._imports import hook
+from vmselect._models import FindingOutput, Output, make_model
 from vmselect.catalog import Catalog
-from vmselect.comparison.runs import Levels, Metric, Run, Runs, Terms, collect_runs, name_levels, sort_key, unwrap
+from vmselect.comparison.runs import Levels, Metric, Run, Runs, Terms, collect_runs, name_levels, sort_key
 from vmselect.comparison.significance import (
     MIN_BLOCKS,
     MIN_FOR_INTERVAL,
@@ -81,12 +84,13 @@ class Result(ABC):
     def verdict(self) -> str:
         """The result in one or two sentences."""
 
+    @abstractmethod
+    def to_output(self) -> Output:
+        """The whole result as the model that is printed as JSON."""
+
     def to_json(self, *, indent: int | None = None) -> str:
         """The whole result as JSON text, with null for unknown values."""
-        # The models take time to import, and most results are never written as JSON.
-        from vmselect.comparison.output import describe
-
-        return describe(self).to_json(indent=indent)
+        return self.to_output().to_json(indent=indent)
 
     def __str__(self) -> str:
         return printable_lines(self.verdict)
@@ -288,6 +292,11 @@ class Comparison(Result):
         same = f" Its difference from {_list_groups(tied)} is not significant." if tied else ""
         blocks = "" if self.unit == "runs" else " Other runs of the same machines may differ."
         return f"{noun}: {lead}.{same}{blocks}"
+
+    def to_output(self) -> ComparisonOutput:
+        """The comparison as the model that is printed as JSON."""
+        test = {name: getattr(self.test, name) for name in TEST_FIELDS}
+        return ComparisonOutput.of(self, metric=MetricOutput.of(self.metric), test=test)
 
     def __repr__(self) -> str:
         return f"<Comparison by {', '.join(self.by)}: {self}>"
@@ -505,17 +514,6 @@ def to_frame(rows: Sequence[Row], columns: Sequence[str], *, other_types: Sequen
     return frame.astype({name: float for name in columns if name not in other_types})
 
 
-def plain_rows(frame: pd.DataFrame) -> list[Row]:
-    """The rows of ``frame`` as values that JSON can contain; numbers that are not finite become None."""
-    return [{str(key): plain_value(value) for key, value in row.items()} for row in frame.to_dict("records")]
-
-
-def plain_value(value: object) -> object:
-    """``value`` as a value that JSON can contain; a number that is not finite becomes None."""
-    value = unwrap(value)
-    return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
 def format_value(value: float | None, unit: str) -> str:
     """``value`` as text with its unit.
 
@@ -613,3 +611,53 @@ def _describe_counts(comparison: Comparison) -> str:
 
 def _list_groups(names: list[str], most: int = 5) -> str:
     return list_some(names, most) if len(names) > most else list_all(names)
+
+
+# -- JSON output -------------------------------------------------------------------------------------------------------
+
+
+MetricOutput = make_model(
+    "Metric", "A metric that is compared, with its unit, and whether less or more of it is better.",
+    name=str, unit=str, better=Literal["less", "more"] | None,
+)  # fmt: skip
+
+
+def table_model(name: str, text: str, columns: Iterable[str], /, **kinds: Any) -> type[Output]:
+    """Model of a row of a table with these ``columns``: numbers, or null if unknown, except for those in ``kinds``."""
+    return make_model(name, text, **{column: kinds.get(column, float | None) for column in columns})
+
+
+Group = table_model(
+    "Group", "A group of runs, and its ratio to the baseline.", GROUP_COLUMNS, group=str, count=int, baseline=bool
+)
+PairOutput = table_model(
+    "Pair", "Two groups with the test of their difference.", PAIR_COLUMNS, first=str, second=str, significant=bool
+)
+Test = table_model(
+    "Test", "The test whether any group differs.", TEST_FIELDS,
+    name=str, alpha=float, significant=bool, reason=str | None,
+)  # fmt: skip
+Scenario = table_model(
+    "Scenario", "A group at fixed levels of other factors.", SCENARIO_COLUMNS, scenario=str, group=str, count=int
+)
+Shift = table_model("Shift", "A level shift inside a run.", SHIFT_COLUMNS, group=str, run=int, after=int)
+
+
+class ComparisonOutput(Output):
+    """Groups of runs, and the result of the test whether they differ in a metric."""
+
+    metric: MetricOutput
+    by: list[str]
+    within: list[str]
+    unit: Literal["runs", "blocks"]
+    baseline: str
+    confidence: float
+    groups: list[Group]
+    pairs: list[PairOutput]
+    test: Test
+    winner: str | None
+    verdict: str
+    values: dict[str, list[float]]
+    scenarios: list[Scenario]
+    shifts: list[Shift]
+    findings: list[FindingOutput]

@@ -1,3 +1,5 @@
+# Models that are made from dataclasses are variables for mypy, not types.
+# mypy: disable-error-code="valid-type,call-arg"
 """Requirements with weights and mandatory conditions, and the scores of candidates by these requirements.
 
 A requirement (class ``Need``) is graded by best / value if less is better, and by value / best if more is better. A
@@ -12,9 +14,9 @@ import datetime as dt
 import math
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cached_property
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, get_type_hints, runtime_checkable
 
 import pandas as pd
 import yaml
@@ -32,7 +34,8 @@ from vmselect._checks import (
     show,
 )
 from vmselect._io import read_text
-from vmselect.comparison.groups import Comparison, Result, plain_value
+from vmselect._models import OpenOutput, Output, make_model, plain
+from vmselect.comparison.groups import Comparison, Result
 from vmselect.comparison.runs import ALIASES, METRICS, Terms, find_metric, guess_better
 from vmselect.errors import ArgumentError, ComparisonError
 from vmselect.records import Record
@@ -138,7 +141,7 @@ def _read_fact(value: object) -> Fact:
 
 
 def _check_plain(value: object) -> Plain:
-    value = plain_value(value)
+    value = plain(value)
     if not isinstance(value, (str, bool, int, float, type(None))):
         raise ArgumentError(f"The value of a fact must be a number, a text, true or false, not {show(value)}.")
     return value
@@ -262,6 +265,10 @@ class Scores(Result):
         """A row per candidate and requirement: the value, its source and date, its grade and its points."""
         rows = [vars(part) | vars(part.fact) for part in self.all_parts]
         return pd.DataFrame(rows, columns=list(PART_COLUMNS))
+
+    def to_output(self) -> ScoresOutput:
+        """The scores as the model that is printed as JSON."""
+        return ScoresOutput.of(self)
 
     @property
     def side_by_side(self) -> pd.DataFrame:
@@ -488,3 +495,32 @@ def _read_needs(values: object) -> tuple[Need, ...]:
     if not needs:
         raise ArgumentError("needs is empty. Give at least one requirement.")
     return tuple(needs)
+
+
+# -- JSON output -------------------------------------------------------------------------------------------------------
+
+
+class ScoreRow(OpenOutput):
+    """A candidate (a group of runs) with its score, and with its points for each requirement."""
+
+    rank: int
+    candidate: str
+    score: float
+
+
+ScorePart = make_model(
+    "ScorePart", "The points of a candidate in one requirement.",
+    candidate=str, need=str, condition=str, grade=float, weight=float, points=float,
+    **{field.name: get_type_hints(Fact)[field.name] for field in fields(Fact)},
+)  # fmt: skip
+
+
+class ScoresOutput(Output):
+    """Groups of runs, scored by requirements."""
+
+    title: str
+    best: str | None
+    table: list[ScoreRow]
+    parts: list[ScorePart]
+    excluded: dict[str, str]
+    verdict: str

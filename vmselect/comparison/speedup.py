@@ -1,3 +1,5 @@
+# Models that are made from dataclasses are variables for mypy, not types.
+# mypy: disable-error-code="valid-type,call-arg"
 """Speed-up, efficiency and cost of training with several workers compared with one worker.
 
 Speed-ups are ratios of predicted times of whole trainings, so they include start-up, validation and epoch boundaries.
@@ -15,6 +17,7 @@ from functools import cached_property
 import pandas as pd
 
 from vmselect._checks import check_count, check_name, check_share, maybe
+from vmselect._models import FindingOutput, Output, derive_model
 from vmselect.errors import ComparisonError, EstimateError
 from vmselect.estimation import RuntimeEstimate, estimate
 from vmselect.findings import Finding, warnings_first
@@ -82,11 +85,13 @@ class Scaling:
         """The speed-ups as a table: a row per setup and number of nodes."""
         return pd.DataFrame([asdict(row) for row in self.rows], columns=[field.name for field in fields(Speedup)])
 
+    def to_output(self) -> ScalingOutput:
+        """The speed-ups as the model that is printed as JSON."""
+        return ScalingOutput.of(self)
+
     def to_json(self, *, indent: int | None = None) -> str:
         """All speed-ups as JSON text."""
-        from vmselect.comparison.output import describe
-
-        return describe(self).to_json(indent=indent)
+        return self.to_output().to_json(indent=indent)
 
     def __str__(self) -> str:
         return printable_lines(self.verdict)
@@ -200,3 +205,18 @@ def _find_warnings(rows: Sequence[Speedup], times: Mapping[Identity, tuple[Runti
             f"No training with a single worker was measured, so the speed-up is unknown: {'; '.join(sorted(alone))}.",
             "Probe the same setup with one worker.",
         )
+
+
+# -- JSON output -------------------------------------------------------------------------------------------------------
+
+
+SpeedupRow = derive_model(Speedup, **{field.name: float | None for field in fields(Speedup) if field.type == "float"})
+
+
+class ScalingOutput(Output):
+    """Speed-ups of several workers over one."""
+
+    epochs: int
+    confidence: float
+    rows: list[SpeedupRow]
+    findings: list[FindingOutput]

@@ -19,8 +19,7 @@ from typer.testing import CliRunner
 import vmselect as vs
 from tests.support.profiles import make_profile
 from vmselect.cli import app
-from vmselect.comparison.changes import LARGEST_FACTOR, _divide, escape_markdown, find_changes
-from vmselect.comparison.output import ChangeOutput
+from vmselect.comparison.changes import LARGEST_FACTOR, ChangeOutput, _divide, escape_markdown, find_changes
 from vmselect.errors import ArgumentError, ComparisonError
 from vmselect.intervals import Interval
 from vmselect.records.usage import Limits, Summary, Usage
