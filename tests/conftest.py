@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,6 +21,15 @@ settings.load_profile("fixed")
 # A shell ignores SIGINT in what it runs in the background, and children inherit that: nobody would hear Ctrl-C.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _default_folder() -> Iterator[None]:
+    """Let probes without a path write to a temporary folder, not to a folder of the checkout."""
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setitem(os.environ, "VMSELECT_FOLDER", folder)
+        yield
+
 
 MARKS = {
     "integration": "slow",

@@ -520,6 +520,16 @@ def check_place(name: str, value: Any) -> Place:
     return Url(address)
 
 
+def default_folder() -> Place:
+    """Return the folder for records whose path nobody names: ``VMSELECT_FOLDER``, else ``profiles``.
+
+    Probes write to it and :func:`vmselect.load_profiles` reads it, so neither needs an argument.
+    """
+    # An empty variable counts as unset.
+    named = os.environ.get("VMSELECT_FOLDER", "").strip()
+    return check_place("VMSELECT_FOLDER", named) if named else Path("profiles")
+
+
 class Entry(NamedTuple):
     """A file in a folder. ``size`` is in bytes; ``version`` is a text that changes whenever the content changes.
 

@@ -182,6 +182,6 @@ def label(
 def _choose(folder: str | None) -> str:
     from os import fspath
 
-    from vmselect.probe.options import choose_path
+    from vmselect._io import default_folder
 
-    return fspath(choose_path(folder) or "profiles")
+    return folder if folder is not None else fspath(default_folder())

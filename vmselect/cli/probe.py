@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from vmselect._checks import check_count, check_name, maybe, several
-from vmselect._io import has_file
+from vmselect._io import check_place, default_folder, has_file
 from vmselect._models import Output
 from vmselect.cli.options import note_unknown_type
 from vmselect.cli.output import flag, is_quiet, print_err, print_out
@@ -143,7 +143,7 @@ def probe(
 
       vmselect probe --watch --alarm "notify-send vmselect" --alarm-cpu 0.95 train.py
     """
-    from vmselect.probe.options import check_target, choose_path
+    from vmselect.probe.options import check_target
     from vmselect.probe.sampling import Alarm
     from vmselect.probe.script import Choice, ScriptFailed, probe_script
 
@@ -157,7 +157,7 @@ def probe(
     if not module and not has_file(Path(script)):
         raise ArgumentError(f"{script} is not a readable file. Give the path of a Python script.")
     _note_misplaced(context, script, arguments or ())
-    target = choose_path(path) or Path("profiles")
+    target = default_folder() if path is None else check_place("--path", path)
     check_target(target, "training")
     choice = Choice(
         watch=watch,

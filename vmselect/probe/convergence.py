@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from collections.abc import Mapping
@@ -12,13 +11,22 @@ from datetime import UTC, datetime
 from typing import Any, Literal
 
 from vmselect._checks import check_choice, check_count, check_flag, check_name, check_number, maybe
-from vmselect._io import Folder, Place, Url, check_place
+from vmselect._io import Folder, Place, Url
 from vmselect.convergence import ConvergenceStudy
 from vmselect.errors import ArgumentError, ProbeError, ProfileError
 from vmselect.probe import environment
 from vmselect.probe.facts import FitFacts
 from vmselect.probe.keras import Logs, PlainCallback, read_fit
-from vmselect.probe.options import Factors, check_factors, check_target, choose_path, read_factors
+from vmselect.probe.options import (
+    Factors,
+    RecordPath,
+    check_factors,
+    check_record_path,
+    check_target,
+    choose_path,
+    read_factors,
+    warn_of,
+)
 from vmselect.probe.sampling import Observation, check_sample, watch_call
 from vmselect.records.convergence import ConvergenceRun, Curve, StoppingRule, as_logged
 from vmselect.records.training import MAX_EPOCHS
@@ -50,7 +58,7 @@ class ConvergenceProbe(PlainCallback):
 
     def __init__(
         self,
-        path: str | os.PathLike[str] | None = None,
+        path: RecordPath = None,
         *,
         monitor: str = "val_accuracy",
         patience: int = 5,
@@ -65,7 +73,7 @@ class ConvergenceProbe(PlainCallback):
         sample: float | None = 1.0,
         verbose: int = 0,
     ) -> None:
-        self.path = maybe(check_place, "path", path)
+        self.path = check_record_path(path)
         self.monitor = check_name("monitor", monitor)
         self.patience = check_count("patience", patience, least=0)
         self.min_delta = check_number("min_delta", min_delta)
@@ -220,7 +228,10 @@ class ConvergenceProbe(PlainCallback):
         watch.early_stopping.on_train_end()
         watch.observation.end()
         watch.ended, watch.fit_seconds = True, time.perf_counter() - watch.clock
-        self._save()
+        try:
+            self._save()
+        except ProfileError as problem:  # a full disk must not keep the program from saving its trained model
+            warn_of(problem)
         self._watch, self._model = watch.without_training(), None
 
     def _apply_rule(self, epoch: int, logs: Mapping[str, Any]) -> None:

@@ -20,12 +20,12 @@ from vmselect._checks import (
     maybe,
     show,
 )
-from vmselect.errors import ArgumentError, ProbeError
+from vmselect.errors import ArgumentError, ProbeError, ProfileError
 from vmselect.probe.environment import attempt, count_parameters, name_model
 from vmselect.probe.exit_hooks import EndWatch, classify
 from vmselect.probe.keras import Logs, PlainCallback, find_call, positive
 from vmselect.probe.load_generator import Batch, CallTally, Clock, Load, Sleep, count_bytes, cut_batches, settle
-from vmselect.probe.options import CommonOptions, check_target, choose_path
+from vmselect.probe.options import CommonOptions, check_target, choose_path, warn_of
 from vmselect.probe.recording import MachineFacts, read_facts
 from vmselect.probe.sampling import Observation, watch_call
 from vmselect.records.inference import (
@@ -103,7 +103,7 @@ class _LoadProbe(CommonOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.path = self.target = choose_path(self.path)
+        self.target = choose_path(self.path)
         self.bytes_per_item = maybe(check_number, "bytes_per_item", self.bytes_per_item, least=0)
 
     def _read_facts(self, model: Any = None) -> MachineFacts:
@@ -158,7 +158,7 @@ class InferenceProbe(_LoadProbe, PlainCallback):
         bytes_per_item: size of an item in bytes; required only if the data is not an array.
         sample: seconds between two samples of machine usage; with None, usage is not sampled.
 
-    >>> probe = InferenceProbe(instance_type="my-laptop")
+    >>> probe = InferenceProbe(path=False, instance_type="my-laptop")
     >>> # model.predict(x, callbacks=[probe]); probe.record.items_per_second
     """
 
@@ -278,7 +278,10 @@ class InferenceProbe(_LoadProbe, PlainCallback):
         facts = {"first_seconds": self._first_seconds, "usage": self._observation.usage, **machine}
         self._record = self._build(self._tally, setup, (error, detail), **facts)
         if machine["environment"].worker_index == 0:  # several workers would write one measurement several times
-            self._save(self._record, announce=self._cut_short)
+            try:
+                self._save(self._record, announce=self._cut_short or self.path is None)
+            except ProfileError as problem:  # the outputs of `predict` must not be lost
+                warn_of(problem)
 
 
 def read_caller(frame: FrameType | None, name: str) -> _Caller:
@@ -317,7 +320,7 @@ class CallProbe(_LoadProbe):
         synchronize: function that waits until the result of a call has been computed; by default, results of
             TensorFlow, JAX and torch are waited for.
 
-    >>> with CallProbe(batch_size=4, instance_type="my-laptop", verbose=0) as p:
+    >>> with CallProbe(path=False, batch_size=4, instance_type="my-laptop", verbose=0) as p:
     ...     record = p.run(sum, [[1, 2, 3, 4]] * 50)
     >>> record.calls.total <= 49, record.batch_size, record.setup.rate, record is p.record
     (True, 4, None, True)

@@ -313,7 +313,9 @@ class IterationProbe(StepProbe, KerasProbe):
     trained for a few steps: create a new one for the real training.
 
     Args:
-        path: file or folder for the profile; in a folder the file is named ``<instance>-<batch>-<time>.json``.
+        path: file or folder for the profile; in a folder the file is named ``<instance>-<batch>-<time>.json``. By
+            default the folder in the environment variable VMSELECT_FOLDER, else ``profiles``; with False, nothing is
+            written.
         steps: number of steps to measure in each epoch, after its first step.
         validations: number of validations to measure, at most 2. With 0, the validation is ended after one batch.
         seconds: wall time after which to end the training, even if fewer steps were measured.
@@ -338,7 +340,7 @@ class IterationProbe(StepProbe, KerasProbe):
     >>> import keras, numpy
     >>> model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
     >>> model.compile(loss="mse")
-    >>> probe = IterationProbe(steps=5, instance_type="my-laptop", verbose=0)
+    >>> probe = IterationProbe(path=False, steps=5, instance_type="my-laptop", verbose=0)
     >>> _ = model.fit(numpy.ones((640, 4)), numpy.ones(640), batch_size=8, epochs=50, verbose=0, callbacks=[probe])
     >>> probe.profile.batch_size, probe.profile.steps_per_epoch, probe.profile.timeline.steps.steps
     (8, 80, 12)
@@ -695,7 +697,7 @@ class EpochProbe(KerasProbe):
     >>> import keras, numpy
     >>> model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
     >>> model.compile(loss="mse")
-    >>> probe = EpochProbe(epochs=3, instance_type="my-laptop", verbose=0)
+    >>> probe = EpochProbe(path=False, epochs=3, instance_type="my-laptop", verbose=0)
     >>> _ = model.fit(numpy.ones((64, 4)), numpy.ones(64), batch_size=8, epochs=50, verbose=0, callbacks=[probe])
     >>> [epoch.steps for epoch in probe.profile.timeline.epochs]
     [8, 8, 8]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Iterator, Sized
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from types import TracebackType
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from vmselect._checks import check_callable, check_count, check_flag, check_name, check_seconds, maybe
 from vmselect.errors import ProbeError
 from vmselect.probe.environment import name_loop_backend, synchronize_devices
-from vmselect.probe.options import Factors, Metrics, Options
+from vmselect.probe.options import Factors, Metrics, Options, RecordPath
 from vmselect.probe.recording import Probe, Recording
 from vmselect.probe.sampling import Alarm
 
@@ -40,7 +39,7 @@ class LoopProbe(Probe):
             each further block of steps, and after each validation. By default, the probe waits for torch, JAX or
             TensorFlow, whichever the loop uses.
 
-    >>> with LoopProbe(batch_size=4, steps=5, instance_type="my-laptop", verbose=0) as p:
+    >>> with LoopProbe(path=False, batch_size=4, steps=5, instance_type="my-laptop", verbose=0) as p:
     ...     for epoch in p.epochs(50):
     ...         for batch in p.steps([[1, 2, 3, 4]] * 100):
     ...             _ = sum(batch)
@@ -52,7 +51,7 @@ class LoopProbe(Probe):
 
     def __init__(
         self,
-        path: str | os.PathLike[str] | None = None,
+        path: RecordPath = None,
         *,
         steps: int = 20,
         validations: int = 2,

@@ -11,24 +11,27 @@ import math
 import os
 import sys
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass
-from typing import Any
+from typing import Any, Literal
 
 from vmselect._checks import check_count, check_mapping, check_name, maybe, show
 from vmselect._checks import check_factors as check_factors
-from vmselect._io import Place, check_place
-from vmselect.errors import ArgumentError
+from vmselect._io import Place, check_place, default_folder
+from vmselect.errors import ArgumentError, VmselectError
 from vmselect.probe.sampling import Alarm, check_sample
 
 Metrics = Mapping[str, float | Callable[[], float]]
 Factors = Mapping[str, bool | int | float | str]
+RecordPath = str | os.PathLike[str] | Literal[False] | None
+"""Where a probe writes its record: None for the default folder, False for nowhere."""
 
 
 @dataclass(eq=False, repr=False)
 class CommonOptions:
     """Arguments that all probes share. An invalid argument raises an error with its name."""
 
-    path: str | os.PathLike[str] | None = None
+    path: RecordPath = None
     _: KW_ONLY
     batch_size: int | None = None
     instance_type: str | None = None
@@ -38,7 +41,7 @@ class CommonOptions:
     verbose: int = 1
 
     def __post_init__(self) -> None:
-        self.path = maybe(check_place, "path", self.path)
+        self.path = check_record_path(self.path)
         self.batch_size = maybe(check_count, "batch_size", self.batch_size)
         self.instance_type = maybe(check_name, "instance_type", self.instance_type)
         self.region = maybe(check_name, "region", self.region)
@@ -95,11 +98,22 @@ def read_factors(factors: Factors | None) -> Factors:
     return check_factors("VMSELECT_FACTORS", defined) | dict(factors or {})
 
 
-def choose_path(path: str | os.PathLike[str] | None) -> Place | None:
-    """Return the path or URL for a record: ``path``, else the environment variable ``VMSELECT_FOLDER``, else None."""
-    # An empty variable counts as unset.
-    chosen = path or os.environ.get("VMSELECT_FOLDER", "").strip()
-    return check_place("path", chosen) if chosen else None
+def check_record_path(path: RecordPath) -> Place | Literal[False] | None:
+    """Return the argument ``path`` of a probe as a path or URL; None and False stay as they are."""
+    return path if path is None or path is False else check_place("path", path)
+
+
+def choose_path(path: RecordPath) -> Place | None:
+    """Return the path or URL for a record: ``path``, else the default folder; None if ``path`` is False."""
+    chosen = check_record_path(path)
+    return default_folder() if chosen is None else chosen or None
+
+
+def warn_of(problem: Exception) -> None:
+    """Print a line about a ``problem`` of a record, because what was measured must not fail with it."""
+    fact = str(problem) if isinstance(problem, VmselectError) else f"{type(problem).__name__}: {problem}"
+    with suppress(OSError, ValueError):  # a closed standard error
+        sys.stderr.write(f"vmselect: the program continues, but its record is incomplete: {fact}\n")
 
 
 def check_target(path: Place | None, kind: str) -> None:

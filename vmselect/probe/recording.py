@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypedDict
 
 from vmselect._checks import check_count, check_flag, check_seconds, maybe
 from vmselect._io import Place
-from vmselect.errors import ProbeError
+from vmselect.errors import ProbeError, ProfileError
 from vmselect.probe import environment
 from vmselect.probe.environment import Model, Optimizer, Tensor
 from vmselect.probe.exit_hooks import EndWatch, classify
@@ -32,6 +32,7 @@ from vmselect.probe.options import (
     choose_path,
     evaluate_metrics,
     read_factors,
+    warn_of,
 )
 from vmselect.probe.sampling import Observation
 from vmselect.probe.timer import PauseWatch, StepBlocks, StepTimer, build_timeline
@@ -117,6 +118,8 @@ class Recording:
             self.model = model
             self.options = options
             self.name = options.name
+            self.kept: Profile | None = None
+            """The profile of the whole recording, as soon as the recording has ended."""
             self.facts = TrainingFacts(
                 stated_batch_size=options.batch_size,
                 steps=params.get("steps"),
@@ -300,16 +303,30 @@ class Recording:
         if not (self.saw_anything or outcome == "out_of_memory"):
             self._discard()
             return None
+        problems: list[BaseException] = []
         measured: Mapping[str, float] = {}
         try:
             measured = evaluate_metrics(self.options.metrics or {})
-        finally:  # if a metric fails, the times are written before the exception propagates
-            profile = self.build(outcome, detail=detail, metrics=measured)
+        except BaseException as problem:  # noqa: BLE001 - a function of the user; raised or reported below
+            problems.append(problem)
+        # The profile is kept even if it cannot be written: `probe.profile` still has the measurements.
+        self.kept = profile = self.build(outcome, detail=detail, metrics=measured)
+        written = None
+        try:
             written = None if self._file is None else self._file.finish(profile)
-            announced = outcome == "stopped" or (outcome == "watched" and self.redirected)
-            if self.is_chief and announced:
-                advises = getattr(self.options, "_advises", False) and not getattr(self.options, "exit_program", True)
-                self.options.print_line(describe_end(profile, written, self.redirected, advises=advises))
+        except (ProfileError, OSError) as problem:
+            problems.append(problem)
+        # A file at a place that nobody named is announced, too.
+        unnamed = written is not None and self.options.path is None
+        announced = outcome == "stopped" or (outcome == "watched" and (self.redirected or unnamed))
+        if self.is_chief and announced:
+            advises = getattr(self.options, "_advises", False) and not getattr(self.options, "exit_program", True)
+            self.options.print_line(describe_end(profile, written, self.redirected, advises=advises))
+        for failure in problems:
+            # If the training ran to its own end, an exception would lose the model that the program saves next.
+            if outcome == "stopped" or not isinstance(failure, Exception):
+                raise failure
+            warn_of(failure)
         return profile
 
     def drop(self) -> None:
@@ -402,7 +419,7 @@ def describe_end(
     seen = f"{steps} step{'s' * (steps != 1)}" if steps else f"{epochs} epoch{'s' * (epochs != 1)}"
     if validations:
         seen += f" and {validations} validation{'s' * (validations != 1)}"
-    where = f"; profile in {written}" if written is not None else ""
+    where = f"; profile in {written}" if written is not None else "; profile in memory only"
     kept = f"; files of these callbacks were not kept: {', '.join(redirected)}" if redirected else ""
     stopped = profile.outcome == "stopped"
     ended = "ended the training" if stopped else "the training ended by itself"
@@ -446,7 +463,10 @@ class Probe:
     def _close(self, outcome: Outcome, detail: str | None = None) -> None:
         recording = self._release()
         if recording is not None:
-            self._profile = recording.keep(outcome, detail) or self._profile
+            try:
+                recording.keep(outcome, detail)
+            finally:
+                self._profile = recording.kept or self._profile
 
     def _close_block(self) -> None:
         """End the current block of steps, if blocks are measured."""

@@ -24,7 +24,7 @@ from vmselect.probe import checkpoints, loop
 from vmselect.probe.environment import Callback, Model, Trainer, mark_start
 from vmselect.probe.keras import IterationProbe, KerasProbe
 from vmselect.probe.loop import LoopProbe
-from vmselect.probe.options import Options, choose_path
+from vmselect.probe.options import Options
 from vmselect.probe.saves import Save, after_import, end_other_processes, stop_at_saves
 from vmselect.probe.torch_script import GRADIENT_MODULE, LOADER_MODULE, OPTIMIZER_MODULE, EnoughTrainings, TorchScript
 from vmselect.probe.trainers import HuggingFaceProbe, LightningProbe
@@ -159,10 +159,7 @@ class _Probes:
         """Return a new probe of the class ``kind`` for the training with this ``number``."""
         choice, target = self._choice, self._target
         if not choice.includes(number):
-            # Without a path the probe would write to the folder in VMSELECT_FOLDER.
-            folder = checkpoints.make_scratch_folder(target if isinstance(target, Path) else Path.cwd())
-            self._cleanup.callback(checkpoints.remove_scratch_folder, folder)
-            return kind(folder, steps=1, validations=0, stop=not choice.watch, verbose=0, sample=None)
+            return kind(False, steps=1, validations=0, stop=not choice.watch, verbose=0, sample=None)
         keras_only = {"validation_steps": choice.validation_steps} if kind is IterationProbe else {}
         name = self._names.pop(0) if self._names else None
         made = kind(target, name=name, **self._options, **keras_only)
@@ -172,7 +169,7 @@ class _Probes:
     @contextmanager
     def _around_loop(self, probe: LoopProbe, own: Options) -> Iterator[None]:
         self._loops.append(probe)
-        own.path = own.path or choose_path(None) or self._target
+        own.path = own.path or self._target  # the command was asked to write, whatever the script says
         with self.torch_script.disabled():
             yield
 

@@ -29,7 +29,7 @@ from vmselect._checks import check_count, check_flag, check_name, check_number, 
 from vmselect._io import S3_PROTOCOLS, Address, open_files, pricing_folder, read_address, translating
 from vmselect.errors import ArgumentError, CatalogError, TransferError
 from vmselect.probe.load_generator import run_together
-from vmselect.probe.options import CommonOptions, Factors, check_target, choose_path
+from vmselect.probe.options import CommonOptions, Factors, RecordPath, check_target, choose_path
 from vmselect.probe.recording import read_facts
 from vmselect.probe.sampling import Observation
 from vmselect.records.base import new_id
@@ -516,7 +516,7 @@ def plan_transfer(
 
 def probe_transfer(
     url: str,
-    path: str | os.PathLike[str] | None = None,
+    path: RecordPath = None,
     *,
     megabytes: float = 64,
     files: int = 8,
@@ -546,7 +546,7 @@ def probe_transfer(
         options: options with which fsspec opens the store, such as keys; never recorded or printed.
         sample: seconds between two samples of machine usage; with None, usage is not sampled.
 
-    >>> record = probe_transfer("memory://doc", megabytes=1, files=2, streams=1, instance_type="here", verbose=0)
+    >>> record = probe_transfer("memory://doc", False, megabytes=1, files=2, streams=1, instance_type="here", verbose=0)
     >>> record.setup.files, record.upload.total_bytes, record.cost_usd
     (2, 1000000, 0.0)
     """

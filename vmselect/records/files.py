@@ -33,6 +33,7 @@ from vmselect._io import (
     cache_folder,
     check_place,
     check_writable,
+    default_folder,
     has_file,
     has_folder,
     is_folder,
@@ -358,7 +359,8 @@ def load_record(path: str | os.PathLike[str], *, kind: str | None = None) -> Rec
 def load_profiles(*paths: Paths) -> Profiles:
     """Read profiles from files, and from the ``*.json`` files of folders (without subfolders), sorted by file name.
 
-    Notebooks display the list as a table.
+    Without arguments, read the folder to which probes write by default: the one in the environment variable
+    VMSELECT_FOLDER, else ``profiles``. Notebooks display the list as a table.
 
     >>> import tempfile
     >>> folder = tempfile.mkdtemp()
@@ -367,11 +369,11 @@ def load_profiles(*paths: Paths) -> Profiles:
     ['a']
     """
     with without_garbage_collection():
-        return Profiles(find_records(*paths, kind="training"))
+        return Profiles(find_records(*(paths or (default_folder(),)), kind="training"))
 
 
 def load_records(*paths: Paths) -> list[Record]:
-    """Read records of every kind from files and folders, sorted by file name.
+    """Read records of every kind from files and folders, sorted by file name; see :func:`load_profiles`.
 
     >>> import tempfile
     >>> path = Profile.from_times(instance_type="a", batch_size=8, iteration_seconds=0.1).save(tempfile.mkdtemp())
@@ -379,7 +381,7 @@ def load_records(*paths: Paths) -> list[Record]:
     ['training']
     """
     with without_garbage_collection():
-        return list(find_records(*paths))
+        return list(find_records(*(paths or (default_folder(),))))
 
 
 @contextmanager

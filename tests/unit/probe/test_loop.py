@@ -12,6 +12,7 @@ import pytest
 import vmselect as vs
 from vmselect.probe import recording
 from vmselect.probe.timer import StepTimer
+from vmselect.records.files import RecordFile
 
 pytestmark = pytest.mark.usefixtures("no_framework")
 
@@ -43,7 +44,7 @@ def test_two_short_epochs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
 
 
 def test_watching_a_whole_loop(capsys: pytest.CaptureFixture[str]) -> None:
-    with vs.probe_loop(stop=False, batch_size=8, examples=76) as p:
+    with vs.probe_loop(False, stop=False, batch_size=8, examples=76) as p:
         assert train(p, batches=range(10), epochs=3) == 30
     profile = p.profile
     assert profile.outcome == "watched"
@@ -131,6 +132,29 @@ def test_outside_its_block_it_raises(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(vs.errors.ProfileError, match="file"), vs.probe_loop(tmp_path / "file" / "p.json"):
         pytest.fail("the path cannot be written, so nothing must run")
+
+
+def test_a_record_that_cannot_be_completed_ends_no_watched_training(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fill_the_disk(*_: object) -> None:
+        raise vs.errors.ProfileError("No space left on device.")
+
+    def score() -> float:
+        raise KeyError("f1")
+
+    monkeypatch.setattr(RecordFile, "_put", fill_the_disk)
+    with vs.probe_loop(tmp_path, stop=False, batch_size=8, metrics={"f1": score}) as probe:
+        train(probe, batches=range(10), epochs=3)
+    assert (probe.profile.outcome, probe.profile.timeline.steps.steps) == ("watched", 30)
+    first, second = capsys.readouterr().err.splitlines()
+    assert "f1" in first
+    assert "No space left" in second
+    # A training that the probe has ended trained nothing to lose: the user has to know that there is no record.
+    probe = vs.probe_loop(tmp_path, steps=3, batch_size=8)
+    with pytest.raises(vs.errors.ProfileError), probe:
+        train(probe, batches=range(10), epochs=3)
+    assert probe.profile.outcome == "stopped"
 
 
 def test_metrics_are_evaluated_at_the_end(tmp_path: Path) -> None:

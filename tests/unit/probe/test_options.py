@@ -20,7 +20,7 @@ BAD = {
     "metrics": [[("a", 1)], {"a": "text"}, {"a": math.nan}, {"a": None}, {1: 2.0}, {"": 1}, 7],
     "factors": [[("a", 1)], {"a": [1]}, {"a": None}, {"": 1}, {"a": math.nan}, 7],
     "verbose": [-1, "1", None, 0.5],
-    "path": [5, "", b"bytes", ["a"]],
+    "path": [5, "", b"bytes", ["a"], True],
     "stop": ["no", None, 2],
 }
 SHARED = ("batch_size", "instance_type", "region", "metrics", "factors", "verbose", "path", "stop")
@@ -74,6 +74,39 @@ def test_the_environment_sets_folder_and_factors(tmp_path: Path, monkeypatch: py
     assert vs.load_profiles(tmp_path / "records") == [made]
     run_loop(path=tmp_path / "own.json")
     assert len(vs.load_profiles(tmp_path / "records")) == 1, "a path that is given comes first"
+
+
+def test_without_a_path_a_probe_writes_to_the_folder_that_is_read_by_default(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("VMSELECT_FOLDER")
+    for stop in (True, False):
+        with vs.probe_loop(batch_size=4, steps=2, stop=stop) as probe:
+            for _ in probe.steps(range(9)):
+                pass
+        assert f"profile in {Path('profiles')}" in capsys.readouterr().out
+    assert probe.profile in vs.load_profiles()
+    assert len(vs.load_profiles()) == len(vs.load_records()) == 2
+    monkeypatch.setenv("VMSELECT_FOLDER", str(tmp_path / "records"))
+    assert vs.load_profiles("profiles") != [run_loop()] == vs.load_profiles()
+    with pytest.raises(vs.errors.ArgumentError):
+        vs.load_profiles([])  # nothing was found by whoever passes an empty list
+
+
+def test_without_any_path_in_memory_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("VMSELECT_FOLDER")
+    for folder in ("", str(tmp_path / "records")):
+        monkeypatch.setenv("VMSELECT_FOLDER", folder)
+        with vs.probe_loop(False, batch_size=4, steps=2) as probe:
+            for _ in probe.steps(range(9)):
+                pass
+        assert probe.profile.batch_size == 4
+    assert "memory" in capsys.readouterr().out
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("text", ["small", "[1]", '{"a": [1]}', '{"a": null}', '{"a": NaN}'])
