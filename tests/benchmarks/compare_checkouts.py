@@ -826,7 +826,7 @@ def _page(ranking: Any) -> list[Any]:
         sys.path.insert(0, support)
     from scripts import Scripts
 
-    from vmselect.report.page_data import page_data
+    from vmselect.report.page import page_data
 
     engine = Scripts()
     try:

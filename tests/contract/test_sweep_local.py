@@ -63,7 +63,7 @@ def test_records_have_their_factors_and_a_second_call_runs_nothing(work: Path) -
 
 
 def test_every_start_is_in_the_journal_before_it_happens(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from vmselect.sweeps.runners.local import LocalRunner
+    from vmselect.sweeps.runners.runner import LocalRunner
 
     start = LocalRunner.start
     seen: list[list[str]] = []
@@ -247,7 +247,7 @@ def test_end_is_unproved_if_both_supervisors_were_killed_without_a_control_group
     source = Path(supervisor.__file__).read_text()
     copy.write_text(source.replace('kind.startswith("cgroup2 ")', "False"))
     assert copy.read_text() != source
-    monkeypatch.setattr("vmselect.sweeps.runners.local.SUPERVISOR", copy)
+    monkeypatch.setattr("vmselect.sweeps.runners.runner.SUPERVISOR", copy)
     monkeypatch.setattr(supervisor, "SCOPE", ("no-such-program",))
     (work / "train.py").write_text(SURVIVE)
     plan = vs.Plan([PYTHON, "train.py", "pid"], factors={"machine": ["m"]}, machines={"m": {"cores": 1}}, minutes=1)

@@ -15,7 +15,7 @@ import vmselect as vs
 from vmselect.intervals import Interval
 from vmselect.ranking import MEASURES, Interruptions
 from vmselect.ranking.views import PLURALS, REASONS, describe_reason
-from vmselect.report.page_data import page_data
+from vmselect.report.page import page_data
 from vmselect.units import format_epochs, format_kg, format_kwh, format_seconds, format_usd
 
 pytest.importorskip("py_mini_racer", reason="the page's scripts were not run: mini-racer is not installed")

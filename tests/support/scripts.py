@@ -8,8 +8,7 @@ from typing import Any
 from py_mini_racer import MiniRacer
 
 import vmselect as vs
-from vmselect.report.page import embed_json, read_asset
-from vmselect.report.page_data import page_data
+from vmselect.report.page import embed_json, page_data, read_asset
 
 COMPUTING = ("numbers", "probability", "model", "limits", "next_probe", "scaling", "verdict_text", "report")
 

@@ -24,7 +24,7 @@ import numpy as np
 import pandas as pd
 
 import vmselect as vs
-from vmselect.report.page_data import page_data
+from vmselect.report.page import page_data
 
 PACKAGE = Path(vs.__file__).parent
 PAGE = Path(__file__).parents[2] / "docs" / "explanation" / "architecture.md"

@@ -14,13 +14,12 @@ from vmselect import __version__
 from vmselect.cli import history, prices, score, serve, sweep
 from vmselect.cli.check import check
 from vmselect.cli.compare import compare
-from vmselect.cli.demo import demo
 from vmselect.cli.estimate import estimate
 from vmselect.cli.export import export
 from vmselect.cli.mcp import mcp
 from vmselect.cli.output import QuietOption, add_common_options, flag, print_err, set_quiet
 from vmselect.cli.probe import CONTEXT, probe
-from vmselect.cli.rank import rank
+from vmselect.cli.rank import demo, rank
 from vmselect.cli.schema import schema
 from vmselect.errors import VmselectError
 from vmselect.probe.script import Interrupted

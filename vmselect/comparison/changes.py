@@ -10,7 +10,7 @@ from vmselect._checks import check_number, maybe
 from vmselect._models import FindingOutput, Output
 from vmselect.catalog import Catalog
 from vmselect.comparison.runs import Terms
-from vmselect.diagnosis.disturbance import REMEDY
+from vmselect.diagnosis.checks import REMEDY
 from vmselect.errors import ArgumentError, ComparisonError
 from vmselect.estimation import RuntimeModel, fit_runtime
 from vmselect.findings import Finding

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-from vmselect.diagnosis.disturbance import Disturbance
+from vmselect.diagnosis.checks import Disturbance
 from vmselect.errors import EstimateError
 from vmselect.estimation import equations
 from vmselect.estimation.readings import group_validations, whole_epochs

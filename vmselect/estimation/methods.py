@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 from vmselect._checks import check_choice, check_count, check_share, is_number, list_items, show, suggest_arguments
 from vmselect.diagnosis import Disturbance, Examination
-from vmselect.diagnosis.disturbance import average_disturbances
+from vmselect.diagnosis.checks import average_disturbances
 from vmselect.errors import ArgumentError, EstimateError
 from vmselect.estimation.batch_sizes import fit_other_batch_size, group_by_batch_size
 from vmselect.estimation.malta import fit_epochs, fit_iterations

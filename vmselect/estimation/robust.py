@@ -35,7 +35,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from operator import truediv
 
-from vmselect.diagnosis.disturbance import Disturbance
+from vmselect.diagnosis.checks import Disturbance
 from vmselect.errors import EstimateError
 from vmselect.estimation.overheads import (
     Boundaries,

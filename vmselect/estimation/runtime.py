@@ -16,7 +16,7 @@ import numpy.typing as npt
 from vmselect._checks import check_count
 from vmselect._imports import hook
 from vmselect._io import Place
-from vmselect.diagnosis.disturbance import UNDISTURBED, Disturbance
+from vmselect.diagnosis.checks import UNDISTURBED, Disturbance
 from vmselect.errors import EstimateError
 from vmselect.estimation.readings import Level
 from vmselect.findings import Finding, findings_html, table_html

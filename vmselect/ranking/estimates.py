@@ -24,7 +24,7 @@ from vmselect._checks import check_number, maybe
 from vmselect.catalog import Catalog
 from vmselect.convergence import ConvergenceStudy, EpochsEstimate
 from vmselect.diagnosis import Disturbance, Examination
-from vmselect.diagnosis.disturbance import REMEDY
+from vmselect.diagnosis.checks import REMEDY
 from vmselect.errors import EstimateError, RankingError
 from vmselect.estimation import RuntimeModel
 from vmselect.findings import Finding

@@ -15,7 +15,7 @@ import vmselect as vs
 from vmselect.cli import app
 from vmselect.comparison.speedup import SAME_BATCH, SAME_SHARE
 from vmselect.report.charts import labels
-from vmselect.report.page_data import page_data
+from vmselect.report.page import page_data
 from vmselect.sweeps.run import SweepResult
 
 

@@ -25,7 +25,7 @@ from vmselect.report.charts import (
     usage_chart,
     usage_points,
 )
-from vmselect.report.page_data import MAX_SAMPLED, page_data
+from vmselect.report.page import MAX_SAMPLED, page_data
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "support"))
 

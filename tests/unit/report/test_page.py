@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 import vmselect as vs
 from vmselect.errors import ArgumentError
 from vmselect.report import render_page, to_html, write_page
-from vmselect.report.page import embed_json, render_comparisons
-from vmselect.report.page_data import page_data
+from vmselect.report.page import embed_json, page_data, render_comparisons
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "support"))
 

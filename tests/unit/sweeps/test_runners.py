@@ -14,7 +14,8 @@ import pytest
 
 import vmselect as vs
 from vmselect.sweeps.plan import Trial
-from vmselect.sweeps.runners import local, skypilot, slurm, ssh, supervisor
+from vmselect.sweeps.runners import runner as base
+from vmselect.sweeps.runners import skypilot, slurm, ssh, supervisor
 from vmselect.sweeps.runners.runner import Job, Runner, merge_outcomes, read_status
 from vmselect.sweeps.runners.supervisor import worker_environments
 
@@ -28,10 +29,10 @@ def test_trial_reserves_its_cores_or_hosts_until_it_is_gone(name, tmp_path, monk
     left: list[int] = [99]
     runner: Runner
     if name == "local":
-        monkeypatch.setattr(local, "available_cores", lambda: [4])
+        monkeypatch.setattr(base, "available_cores", lambda: [4])
         monkeypatch.setattr(supervisor, "end_trial", lambda *_: {"left": left, "unproved": ""})
         plan = vs.Plan("python t.py {n}", factors={"machine": ["a"], "n": [1, 2]}, machines={"a": {"cores": 1}})
-        runner = local.LocalRunner()
+        runner = base.LocalRunner()
     else:
         monkeypatch.setattr(ssh, "end_remote", lambda *_, **__: f"{ssh.SILENT}: no route" if left else "")
         plan = vs.Plan("python t.py {n}", runner="ssh", factors={"machine": ["a"], "n": [1, 2]})
@@ -60,7 +61,7 @@ def test_trial_without_a_local_port_fails_alone(tmp_path, monkeypatch) -> None:
         raise OSError(24, "Too many open files")
 
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(local, "free_ports", refuse)
+    monkeypatch.setattr(base, "free_ports", refuse)
     result = vs.sweep(vs.Plan("python -c pass", factors={"n": [1, 2]}), tmp_path / "out", yes=True)
     assert len(result.failed) == 2
     assert [attempt.why for attempt in vs.sweeps.read_state(tmp_path / "out").all_attempts] == ["start", "start"]

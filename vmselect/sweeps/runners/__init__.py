@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from vmselect.sweeps.plan import Plan
-from vmselect.sweeps.runners.local import LocalRunner
-from vmselect.sweeps.runners.runner import Runner
+from vmselect.sweeps.runners.runner import LocalRunner, Runner
 from vmselect.sweeps.runners.skypilot import SkyPilotRunner
 from vmselect.sweeps.runners.slurm import SlurmRunner
 from vmselect.sweeps.runners.ssh import SshRunner

@@ -18,7 +18,6 @@ from pathlib import Path
 from vmselect._io import write_text
 from vmselect.errors import SweepError
 from vmselect.sweeps.plan import Trial
-from vmselect.sweeps.runners.local import limit_threads
 from vmselect.sweeps.runners.runner import (
     SUPERVISOR,
     Handle,
@@ -28,6 +27,7 @@ from vmselect.sweeps.runners.runner import (
     count_supervisors,
     end_command,
     identifiers_of,
+    limit_threads,
     make_handle,
     make_request_file,
     read_json,

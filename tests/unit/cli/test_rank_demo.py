@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 import vmselect as vs
 from vmselect.cli import app
-from vmselect.cli.demo import EXAMPLE_RECORDS, rank_example
+from vmselect.cli.rank import EXAMPLE_RECORDS, rank_example
 
 ROOT = Path(__file__).parents[3]
 
