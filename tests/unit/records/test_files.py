@@ -118,12 +118,13 @@ def test_a_truncated_profile_is_rejected_at_every_length(tmp_path: Path) -> None
             Profile.load(path)
 
 
-def test_missing_files_and_empty_folders_are_named(tmp_path: Path) -> None:
+def test_missing_files_and_empty_folders_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ProfileError, match=r"nowhere\.json"):
         Profile.load(tmp_path / "nowhere.json")
     with pytest.raises(ProfileError, match=tmp_path.name):
         vs.load_profiles(tmp_path)
-    with pytest.raises(ProfileError):
+    monkeypatch.setenv("VMSELECT_FOLDER", str(tmp_path / "elsewhere"))
+    with pytest.raises(ProfileError, match="elsewhere"):
         vs.load_profiles()
 
 
