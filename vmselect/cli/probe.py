@@ -143,7 +143,7 @@ def probe(
 
       vmselect probe --watch --alarm "notify-send vmselect" --alarm-cpu 0.95 train.py
     """
-    from vmselect.probe.options import check_target
+    from vmselect.probe.recording import check_target
     from vmselect.probe.sampling import Alarm
     from vmselect.probe.script import Choice, ScriptFailed, probe_script
 

@@ -10,17 +10,16 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, Literal
 
-from vmselect._checks import check_choice, check_count, check_flag, check_name, check_number, maybe
+from vmselect._checks import check_choice, check_count, check_factors, check_flag, check_name, check_number, maybe
 from vmselect._io import Folder, Place, Url
 from vmselect.convergence import ConvergenceStudy
 from vmselect.errors import ArgumentError, ProbeError, ProfileError
 from vmselect.probe import environment
 from vmselect.probe.facts import FitFacts
 from vmselect.probe.keras import Logs, PlainCallback, read_fit
-from vmselect.probe.options import (
+from vmselect.probe.recording import (
     Factors,
     RecordPath,
-    check_factors,
     check_record_path,
     check_target,
     choose_path,

@@ -27,11 +27,16 @@ from vmselect.probe.environment import (
     synchronize_devices,
     walk_up,
 )
-from vmselect.probe.exit_hooks import EndWatch, release_data_before_exit
 from vmselect.probe.facts import FitFacts, find_earliest_stop
 from vmselect.probe.input_wait import StepTrace
-from vmselect.probe.options import check_uncut
-from vmselect.probe.recording import CallbackProbe, Recording, StepProbe
+from vmselect.probe.recording import (
+    CallbackProbe,
+    EndWatch,
+    Recording,
+    StepProbe,
+    check_uncut,
+    release_data_before_exit,
+)
 from vmselect.probe.timer import StepBlocks, StepTimer
 
 Logs = Mapping[str, Any] | None

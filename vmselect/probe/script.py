@@ -24,7 +24,7 @@ from vmselect.probe import checkpoints, loop
 from vmselect.probe.environment import Callback, Model, Trainer, mark_start
 from vmselect.probe.keras import IterationProbe, KerasProbe
 from vmselect.probe.loop import LoopProbe
-from vmselect.probe.options import Options
+from vmselect.probe.recording import Options
 from vmselect.probe.saves import Save, after_import, end_other_processes, stop_at_saves
 from vmselect.probe.torch_script import GRADIENT_MODULE, LOADER_MODULE, OPTIMIZER_MODULE, EnoughTrainings, TorchScript
 from vmselect.probe.trainers import HuggingFaceProbe, LightningProbe

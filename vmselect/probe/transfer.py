@@ -28,9 +28,8 @@ import psutil
 from vmselect._checks import check_count, check_flag, check_name, check_number, maybe
 from vmselect._io import S3_PROTOCOLS, Address, open_files, pricing_folder, read_address, translating
 from vmselect.errors import ArgumentError, CatalogError, TransferError
-from vmselect.probe.load_generator import run_together
-from vmselect.probe.options import CommonOptions, Factors, RecordPath, check_target, choose_path
-from vmselect.probe.recording import read_facts
+from vmselect.probe.inference import run_together
+from vmselect.probe.recording import CommonOptions, Factors, RecordPath, check_target, choose_path, read_facts
 from vmselect.probe.sampling import Observation
 from vmselect.records.base import new_id
 from vmselect.records.step_times import detect_warmup

@@ -11,8 +11,15 @@ import numpy as np
 import pytest
 
 import vmselect as vs
-from vmselect.probe.inference import build_calls
-from vmselect.probe.load_generator import CALLS_ALWAYS, CALLS_SAMPLED, CallTally, Load, cut_batches, run_together
+from vmselect.probe.inference import (
+    CALLS_ALWAYS,
+    CALLS_SAMPLED,
+    CallTally,
+    Load,
+    build_calls,
+    cut_batches,
+    run_together,
+)
 from vmselect.records import InferenceRecord
 
 
