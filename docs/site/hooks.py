@@ -71,7 +71,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, **_: Any) 
         for title, names in read_names().items():
             for name in names:
                 link = f"[`{name}`]({posixpath.relpath(api_page(title), 'reference')}#vmselect.{name})"
-                markdown = re.sub(rf"^\| `{name}` \|", f"| {link} |", markdown, flags=re.MULTILINE)
+                markdown = re.sub(rf"^\| `{re.escape(name)}` \|", f"| {link} |", markdown, flags=re.MULTILINE)
     if uri == HOME:
         page.meta["hide"] = ["navigation"]
         markdown = EXAMPLE.sub(IFRAME, markdown)
@@ -107,7 +107,7 @@ def read_names() -> dict[str, list[str]]:
     """The public names by group, from the tables of the API page."""
     text = (DOCS / API).read_text(encoding="utf-8")
     groups = (section.partition("\n") for section in re.split(r"^## ", text, flags=re.MULTILINE)[1:])
-    return {title: re.findall(r"^\| `(\w+)` \|", rows, flags=re.MULTILINE) for title, _, rows in groups}
+    return {title: re.findall(r"^\| `([\w.]+)` \|", rows, flags=re.MULTILINE) for title, _, rows in groups}
 
 
 def api_page(title: str) -> str:
