@@ -367,20 +367,45 @@ class Difference(NamedTuple):
         return f"{self.name} ({show(self.training)} instead of {show(self.forecast)})"
 
 
+class Assumed(NamedTuple):
+    """Everything that :func:`compare_assumed` compares. Equal values are compared only once."""
+
+    identity: Identity
+    conditions: tuple[Value | None, ...]
+    """Values of :data:`CONDITIONS`; None if unknown."""
+    factors_known: bool = True
+
+
+def assumed_by(forecast: Forecast) -> Assumed:
+    """What ``forecast`` assumes about the training."""
+    values = tuple(forecast.conditions.get(condition.name) for condition in CONDITIONS)
+    return Assumed(identify_forecast(forecast), values)
+
+
+def assumed_of(profile: Profile) -> Assumed:
+    """The real values of the training ``profile``, to compare with what a forecast assumed."""
+    values = tuple(condition.read(profile) for condition in CONDITIONS)
+    return Assumed(identify(profile), values, has_factors(profile))
+
+
 def find_differences(forecast: Forecast, profile: Profile) -> list[Difference]:
     """Return all values in which the training ``profile`` differs from ``forecast``. Unknown values are ignored."""
+    return compare_assumed(assumed_by(forecast), assumed_of(profile))
+
+
+def compare_assumed(expected: Assumed, real: Assumed) -> list[Difference]:
+    """Return all values in which a training differs from what its forecast assumed. Unknown values are ignored."""
     differences: list[Difference] = []
-    expected, real = identify_forecast(forecast), identify(profile)
-    for field in Identity._fields:
-        if field == "factors" and not has_factors(profile):
+    for field, forecast_value, real_value in zip(Identity._fields, expected.identity, real.identity, strict=True):
+        if forecast_value is None or real_value is None or forecast_value == real_value:
             continue
-        forecast_value, real_value = getattr(expected, field), getattr(real, field)
-        if forecast_value is not None and real_value is not None and forecast_value != real_value:
-            if field == "factors":
-                forecast_value, real_value = dict(forecast_value), dict(real_value)
-            differences.append(Difference(field.replace("_", " "), forecast_value, real_value, True))
-    for condition in CONDITIONS:
-        value, assumed = condition.read(profile), forecast.conditions.get(condition.name)
+        if field == "factors":
+            if real.factors_known:
+                pair = dict(expected.identity.factors), dict(real.identity.factors)
+                differences.append(Difference(field, *pair, True))
+            continue
+        differences.append(Difference(field.replace("_", " "), forecast_value, real_value, True))
+    for condition, assumed, value in zip(CONDITIONS, expected.conditions, real.conditions, strict=True):
         if value is None or assumed is None or value == assumed:
             continue
         # One step more or less is the smaller last batch, kept or dropped.

@@ -5,8 +5,12 @@ from __future__ import annotations
 import math
 import re
 import statistics
-from collections.abc import Iterable, Sequence
+from bisect import bisect_right
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import chain
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from vmselect._checks import list_items, show
@@ -15,7 +19,15 @@ from vmselect.errors import ArgumentError
 from vmselect.findings import Finding
 from vmselect.intervals import Interval
 from vmselect.records import Forecast, OutcomeRecord, Profile, Record
-from vmselect.records.identity import distinct, find_differences, has_factors
+from vmselect.records.identity import (
+    Assumed,
+    Difference,
+    assumed_by,
+    assumed_of,
+    compare_assumed,
+    distinct,
+    has_factors,
+)
 from vmselect.units import list_some, printable
 
 _AZURE = re.compile(r"Standard_([A-Z]+)\d+(?:-\d+)?([a-z]*)((?:_\w+)?)")
@@ -134,13 +146,22 @@ class Case:
 class Matched(NamedTuple):
     """Scored cases, outcomes that could not be scored, and forecasts without an outcome so far (``waiting``).
 
-    ``every_case`` contains all cases, ``cases`` only that of the newest forecast for each outcome, method and basis.
+    ``cases`` has the newest forecast for each outcome, method and basis. ``real`` has the means over all outcomes of
+    each forecast, also of forecasts that were replaced by newer ones.
     """
 
     cases: tuple[Case, ...]
-    every_case: tuple[Case, ...]
+    real: tuple[Real, ...]
     unscored: tuple[Unscored, ...]
     waiting: tuple[Forecast, ...]
+
+
+class Real(NamedTuple):
+    """Mean seconds and cost of all outcomes of a forecast."""
+
+    forecast: Forecast
+    seconds: float
+    cost_usd: float | None
 
 
 def read_any(records: object) -> list[Record]:
@@ -164,23 +185,21 @@ def match(records: Record | Iterable[Record]) -> Matched:
     every_record = read_any(records)
     forecasts = [record for record in every_record if isinstance(record, Forecast)]
     by_id = {forecast.id: forecast for forecast in forecasts}
-    by_machine: dict[str | None, list[Forecast]] = {}
-    for forecast in forecasts:
-        by_machine.setdefault(forecast.instance_type, []).append(forecast)
+    index = _Index(forecasts)
     cases: list[Case] = []
     unscored: list[Unscored] = []
+    runs: dict[str, list[tuple[float, float | None]]] = {}
     for record in every_record:
         if isinstance(record, OutcomeRecord):
             if record.forecast not in by_id:
                 reason = "its forecast is not among the records; load the folder with the forecasts too"
                 unscored.append(Unscored(record.title, "no_forecast", reason))
                 continue
-            seconds = statistics.fmean(record.run_seconds)
-            cases.append(_make_case(by_id[record.forecast], record, seconds, record.cost_usd))
+            case = _make_case(by_id[record.forecast], record, statistics.fmean(record.run_seconds), record.cost_usd)
+            runs.setdefault(record.forecast, []).append((case.real_seconds, case.real_cost_usd))
+            cases.append(case)
         elif isinstance(record, Profile) and record.total_seconds is not None:
-            # A forecast for another machine can only give a reason why there is no match, so one of them is enough.
-            nearest = [*by_machine.get(record.instance_type, []), *by_machine.get(None, [])]
-            result = _match_training(record, nearest or forecasts[:1])
+            result = index.match_training(record)
             if isinstance(result, Unscored):
                 unscored.append(result)
             else:
@@ -188,57 +207,186 @@ def match(records: Record | Iterable[Record]) -> Matched:
         elif isinstance(record, Profile) and record.outcome == "watched":
             reason = "the training was watched to its end, but the profile does not state its total time"
             unscored.append(Unscored(record.title, "unknown_total", reason))
-    matched = {case.forecast.id for case in cases}
+    real = tuple(mean for forecast in forecasts if (mean := index.average(forecast, runs.get(forecast.id, []))))
+    matched = {mean.forecast.id for mean in real}
     waiting = tuple(forecast for forecast in forecasts if forecast.id not in matched)
-    return Matched(tuple(_only_newest(cases)), tuple(cases), tuple(unscored), waiting)
+    return Matched(tuple(_only_newest(cases)), real, tuple(unscored), waiting)
 
 
-def _match_training(profile: Profile, forecasts: Sequence[Forecast]) -> list[Case] | Unscored:
-    """A case for each forecast that predicts this whole training; or the reason why there is none."""
+MOST_COMPARED = 20
+"""Number of forecasts among which the nearest one is searched for a training that no forecast predicts."""
 
-    def refuse(code: str, reason: str) -> Unscored:
-        return Unscored(profile.title, code, reason)
 
-    if profile.instance_type is None:
-        return refuse("unknown_instance_type", "the profile does not name its instance type")
-    if profile.epochs_trained is None:
-        return refuse("unknown_epochs", "the profile does not state its number of epochs")
-    cases: list[Case] = []
-    reasons: list[tuple[int, str, str]] = []
-    for forecast in forecasts:
-        if profile.id in forecast.used:
-            reasons.append((0, "used", "the training is one of the records on which the forecast is based"))
-            continue
-        # Other software or callbacks are part of what a forecast may be wrong about; other data are another training.
-        differences = find_differences(forecast, profile)
-        other = [str(difference) for difference in differences if difference.other_work]
-        if forecast.epochs != profile.epochs_trained:
-            other.append(f"epochs ({profile.epochs_trained} instead of {forecast.epochs:g})")
-        if other:
-            reasons.append((len(other), "differs", f"it differs from the nearest forecast in {list_some(other, 4)}"))
-            continue
-        notes = [str(difference) for difference in differences]
-        notes += ["batch size (unknown)"] if profile.batch_size is None and forecast.batch_size else []
-        notes += ["factors (unknown)"] if forecast.factors and not has_factors(profile) else []
-        notes += ["date (before the forecast)"] if profile.created < forecast.created else []
+class _Dated(NamedTuple):
+    """A forecast with its time of creation and its place among all forecasts."""
+
+    time: float
+    place: int
+    forecast: Forecast
+
+
+class _Kind:
+    """Forecasts that assume the same training, and the trainings that they predict."""
+
+    def __init__(self, assumed: Assumed, epochs: float) -> None:
+        self.assumed, self.epochs = assumed, epochs
+        self.series: dict[tuple[str, str], list[_Dated]] = {}
+        """Forecasts by method and basis, from old to new."""
+        self.trainings: dict[str, float] = {}
+        """Maps the IDs of the predicted trainings to their seconds."""
+
+    @cached_property
+    def mean_seconds(self) -> float:
+        """Mean seconds of the predicted trainings; read after all of them were matched."""
+        return statistics.fmean(self.trainings.values())
+
+
+class _Index:
+    """Forecasts by what they assume. Trainings are compared with each kind of forecast and not with each forecast."""
+
+    def __init__(self, forecasts: Sequence[Forecast]) -> None:
+        self.first = forecasts[:1]
+        self.kinds: dict[tuple[Assumed, float], _Kind] = {}
+        self.kind_of: dict[str, _Kind] = {}
+        self.by_machine: dict[str | None, list[_Kind]] = {}
+        self.by_setting: dict[tuple[Hashable, ...], list[_Kind]] = {}
+        self.used_on: dict[str | None, set[str]] = {}
+        for place, forecast in enumerate(forecasts):
+            self._add(place, forecast)
+        for kind in self.kinds.values():
+            for series in kind.series.values():
+                # Of forecasts made at the same time, the first one counts, so it is the last one here.
+                series.sort(key=lambda dated: (dated.time, -dated.place))
+
+    def _add(self, place: int, forecast: Forecast) -> None:
+        key = assumed_by(forecast), forecast.epochs
+        kind = self.kinds.get(key)
+        if kind is None:
+            kind = self.kinds[key] = _Kind(*key)
+            self.by_machine.setdefault(forecast.instance_type, []).append(kind)
+            self.by_setting.setdefault(_setting(kind.assumed, kind.epochs), []).append(kind)
+        self.kind_of[forecast.id] = kind
+        series = kind.series.setdefault((forecast.method, forecast.basis), [])
+        series.append(_Dated(forecast.created.timestamp(), place, forecast))
+        self.used_on.setdefault(forecast.instance_type, set()).update(forecast.used)
+
+    def match_training(self, profile: Profile) -> list[Case] | Unscored:
+        """The cases of the newest forecasts that predict this whole training, or the reason why there is none."""
+        if profile.instance_type is None:
+            reason = "the profile does not name its instance type"
+            return Unscored(profile.title, "unknown_instance_type", reason)
+        if profile.epochs_trained is None:
+            return Unscored(profile.title, "unknown_epochs", "the profile does not state its number of epochs")
+        real = assumed_of(profile)
         seconds = statistics.fmean(list_run_seconds([profile]))
-        cases.append(_make_case(forecast, profile, seconds, None, notes))
-    if cases:
-        return cases
-    if not reasons:
-        return refuse("no_forecast", "there are no forecasts; save forecasts with ranking.keep(folder) or --keep")
-    # The reason of the forecast that differs least tells the user most.
-    _, code, reason = min(reasons)
-    return refuse(code, reason)
+        newest: dict[tuple[str, str], tuple[tuple[bool, float, int], Case]] = {}
+        for kind in self._find_kinds(real, float(profile.epochs_trained)):
+            # Other software or callbacks are part of what a forecast may be wrong about; other data are another
+            # training.
+            differences = compare_assumed(kind.assumed, real)
+            if kind.epochs != profile.epochs_trained or any(difference.other_work for difference in differences):
+                continue
+            kind.trainings[profile.id] = seconds
+            for key, series in kind.series.items():
+                if (chosen := _choose(series, profile)) is None:
+                    continue
+                notes = _note(chosen.forecast, profile, differences)
+                case = _make_case(chosen.forecast, profile, seconds, None, notes)
+                nearness = (*_nearness(case), -chosen.place)
+                if key not in newest or nearness > newest[key][0]:
+                    newest[key] = nearness, case
+        if newest:
+            return [case for _, case in newest.values()]
+        return Unscored(profile.title, *self._explain(profile, real))
+
+    def _find_kinds(self, real: Assumed, epochs: float) -> list[_Kind]:
+        """The kinds of forecasts that may predict a training, without those that certainly assume another one."""
+        machine, size, model = real.identity.instance_type, real.identity.batch_size, real.conditions[0]
+        if size is None or model is None or not real.factors_known:
+            return [*self.by_machine.get(machine, []), *self.by_machine.get(None, [])]
+        # What a forecast does not state may have any value.
+        settings = (
+            _setting(Assumed(identity, (name,)), epochs)
+            for place in (machine, None)
+            for identity in (real.identity._replace(instance_type=place, batch_size=number) for number in (size, None))
+            for name in (model, None)
+        )
+        return [kind for setting in settings for kind in self.by_setting.get(setting, [])]
+
+    def _explain(self, profile: Profile, real: Assumed) -> tuple[str, str]:
+        """Code and text of the reason why no forecast predicts this training."""
+        kinds = [*self.by_machine.get(profile.instance_type, []), *self.by_machine.get(None, [])]
+        used = profile.id in self.used_on.get(profile.instance_type, ()) or profile.id in self.used_on.get(None, ())
+        if not kinds and self.first:
+            # A forecast for another machine can only give a reason why there is no match, so one of them is enough.
+            kinds = [self.kind_of[self.first[0].id]]
+            used = profile.id in self.first[0].used
+        if used:
+            return "used", "the training is one of the records on which the forecast is based"
+        if not kinds:
+            return "no_forecast", "there are no forecasts; save forecasts with ranking.keep(folder) or --keep"
+        reasons = []
+        # The newest kinds: those of a large team would take long, and tell the user no more.
+        for kind in kinds[-MOST_COMPARED:]:
+            other = [str(item) for item in compare_assumed(kind.assumed, real) if item.other_work]
+            if kind.epochs != profile.epochs_trained:
+                other.append(f"epochs ({profile.epochs_trained} instead of {kind.epochs:g})")
+            reasons.append((len(other), f"it differs from the nearest forecast in {list_some(other, 4)}"))
+        # The reason of the forecast that differs least tells the user most.
+        return "differs", min(reasons)[1]
+
+    def average(self, forecast: Forecast, runs: Sequence[tuple[float, float | None]]) -> Real | None:
+        """Means over all outcomes of ``forecast``: ``runs`` (seconds and cost) and matched trainings."""
+        kind = self.kind_of[forecast.id]
+        count, seconds = len(kind.trainings), kind.mean_seconds if kind.trainings else 0.0
+        if own := kind.trainings.keys() & set(forecast.used):
+            others = [kind.trainings[name] for name in kind.trainings.keys() - own]
+            count, seconds = len(others), statistics.fmean(others) if others else 0.0
+        if not runs and not count:
+            return None
+        total = count + len(runs)
+        mean = (count * seconds + math.fsum(run for run, _ in runs)) / total if runs else seconds
+        costs = [cost for _, cost in runs if cost is not None]
+        if count and (cost := _cost_of(forecast, seconds)) is not None:
+            cost = (count * cost + math.fsum(costs)) / (count + len(costs)) if costs else cost
+            return Real(forecast, mean, cost)
+        return Real(forecast, mean, statistics.fmean(costs) if costs else None)
+
+
+def _setting(assumed: Assumed, epochs: float) -> tuple[Hashable, ...]:
+    """What almost every record states: machine, batch size, nodes, workers, factors, model, and epochs."""
+    model = assumed.conditions[0]  # the first of CONDITIONS
+    return (*assumed.identity._replace(provider=None), model, epochs)
+
+
+def _choose(series: Sequence[_Dated], profile: Profile) -> _Dated | None:
+    """The newest forecast before the training that is not based on it, else the oldest one after it."""
+    end = bisect_right(series, profile.created.timestamp(), key=attrgetter("time"))
+    places = chain(range(end - 1, -1, -1), range(end, len(series)))
+    return next((series[place] for place in places if profile.id not in series[place].forecast.used), None)
+
+
+def _note(forecast: Forecast, profile: Profile, differences: Iterable[Difference]) -> list[str]:
+    notes = [str(difference) for difference in differences]
+    notes += ["batch size (unknown)"] if profile.batch_size is None and forecast.batch_size else []
+    notes += ["factors (unknown)"] if forecast.factors and not has_factors(profile) else []
+    notes += ["date (before the forecast)"] if profile.created < forecast.created else []
+    return notes
+
+
+def _cost_of(forecast: Forecast, seconds: float) -> float | None:
+    """Cost of ``seconds`` at the price of the forecast: without a bill, only the time is tested."""
+    predicted = forecast.cost_usd
+    if predicted is None or not forecast.seconds.value:
+        return None
+    return predicted.value * seconds / forecast.seconds.value
 
 
 def _make_case(
     forecast: Forecast, outcome: Record, seconds: float, cost_usd: float | None, notes: Iterable[str] = ()
 ) -> Case:
-    # Without a bill, the price of the forecast is charged for the real time: only the time is tested.
-    predicted = forecast.cost_usd
-    if cost_usd is None and predicted is not None and forecast.seconds.value:
-        cost_usd = predicted.value * seconds / forecast.seconds.value
+    if cost_usd is None:
+        cost_usd = _cost_of(forecast, seconds)
     return Case(
         forecast=forecast, outcome=outcome, real_seconds=seconds, real_cost_usd=cost_usd, differences=tuple(notes)
     )

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import math
 import statistics
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -159,13 +160,14 @@ class Recalibration:
         logs: dict[tuple[str, str], list[float]] = {}
         for case in self.cases:
             logs.setdefault(_key(case), []).append(_log_ratio(case))
+        ordered = {key: sorted(values) for key, values in logs.items()}
         deviations: dict[str, list[float]] = {}
         for case in self.cases:
             shift, key = 0.0, _key(case)
             if self.biases[key].shift:
-                others = list(logs[key])
-                others.remove(_log_ratio(case))
-                shift = statistics.median(others) * self.biases[key].shift / math.log(self.biases[key].ratio)
+                bias = self.biases[key]
+                others = _median_without(ordered[key], _log_ratio(case))
+                shift = others * bias.shift / math.log(bias.ratio)
             deviation = standardize(case, own=True, shift=shift)
             if deviation is not None:
                 deviations.setdefault(case.forecast.basis, []).append(abs(deviation))
@@ -246,6 +248,13 @@ def _key(case: Case) -> tuple[str, str]:
 
 def _log_ratio(case: Case) -> float:
     return math.log(case.real_seconds / case.forecast.own.value)
+
+
+def _median_without(ordered: Sequence[float], value: float) -> float:
+    """The median of the sorted values ``ordered`` without ``value``, one of them."""
+    place, count = bisect_left(ordered, value), len(ordered) - 1
+    middle = [ordered[index + (index >= place)] for index in {(count - 1) // 2, count // 2}]
+    return sum(middle) / len(middle)
 
 
 def _find_bias(key: tuple[str, str], logs: Sequence[float]) -> Bias:

@@ -12,6 +12,7 @@ import os
 import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from vmselect.findings import Finding
 from vmselect.intervals import Interval
 from vmselect.records import Forecast, Record
 from vmselect.records.forecast import Basis
-from vmselect.scoring.forecast import Case, Unscored, match
+from vmselect.scoring.forecast import Case, Real, Unscored, match
 from vmselect.units import count_of, format_seconds, printable, printable_lines
 
 BY = ("method", "basis", "family", "gpu", "backend", "model", "month")
@@ -222,7 +223,7 @@ def score(records: Record | Iterable[Record]) -> Score:
     (1.0, 2.2)
     """
     matched = match(records)
-    regrets = _find_regrets(matched.every_case)
+    regrets = _find_regrets(matched.real)
     return Score(cases=matched.cases, unscored=matched.unscored, waiting=matched.waiting, regrets=regrets)
 
 
@@ -256,23 +257,22 @@ def _distance(case: Case) -> float:
     return abs(math.log(value / case.real_seconds)) if value > 0 and case.real_seconds > 0 else math.inf
 
 
-def _find_regrets(cases: Iterable[Case]) -> dict[str, dict[str, float]]:
+def _find_regrets(outcomes: Iterable[Real]) -> dict[str, dict[str, float]]:
     """Regret in time and cost of each ranking for which at least two machines have outcomes, by ranking ID."""
-    rankings: dict[str, dict[str, list[Case]]] = {}
-    for case in cases:
-        if case.forecast.ranking is not None:
-            rankings.setdefault(case.forecast.ranking, {}).setdefault(case.forecast.id, []).append(case)
+    rankings: dict[str, list[Real]] = {}
+    for outcome in outcomes:
+        if outcome.forecast.ranking is not None:
+            rankings.setdefault(outcome.forecast.ranking, []).append(outcome)
     regrets: dict[str, dict[str, float]] = {}
-    for ranking, forecasts in rankings.items():
-        if len(forecasts) < 2:
+    for ranking, machines in rankings.items():
+        if len(machines) < 2:
             continue
-        times, costs = [], []
-        # Several outcomes of one forecast are repetitions of the same training.
-        for same in forecasts.values():
-            times.append((same[0].estimate.value, statistics.fmean(case.real_seconds for case in same)))
-            real = [case.real_cost_usd for case in same if case.real_cost_usd is not None]
-            if real and same[0].forecast.cost_usd is not None:
-                costs.append((same[0].forecast.cost_usd.value, statistics.fmean(real)))
+        times = [(machine.forecast.seconds.value, machine.seconds) for machine in machines]
+        costs = [
+            (machine.forecast.cost_usd.value, machine.cost_usd)
+            for machine in machines
+            if machine.forecast.cost_usd is not None and machine.cost_usd is not None
+        ]
         regrets[ranking] = {"time": regret(times)} | ({"cost": regret(costs)} if len(costs) > 1 else {})
     return regrets
 
@@ -407,6 +407,7 @@ def regret(pairs: Sequence[tuple[float, float]]) -> float:
     return chosen / least - 1 if least else 0.0
 
 
+@cache
 def normal_quantile(confidence: float) -> float:
     """Half-width of the central interval of a standard normal distribution with probability ``confidence``."""
     return statistics.NormalDist().inv_cdf(0.5 + confidence / 2)

@@ -328,6 +328,8 @@ class State:
     stop_when_sure: bool = False
     epochs: int | None = None
     enough_regret: float | None = None
+    _numbered: dict[tuple[str, int], list[Attempt]] = field(default_factory=dict, repr=False)
+    """Attempts by trial and number: a trial may have thousands, and most events name one of them."""
 
     @property
     def url(self) -> str | None:
@@ -406,6 +408,7 @@ class State:
             attempt = Attempt(event["trial"], event["attempt"], event["token"], began, event["usd_per_hour"],
                               event["worst_usd"], event.get("handle", {}))  # fmt: skip
             self.attempts.setdefault(attempt.trial, []).append(attempt)
+            self._numbered.setdefault((attempt.trial, attempt.number), []).append(attempt)
             self.skipped.pop(attempt.trial, None)
         elif kind == "skip":
             self.skipped[event["trial"]] = Skip(**{f.name: event[f.name] for f in fields(Skip) if f.name in event})
@@ -424,8 +427,8 @@ class State:
             self.enough_regret = event.get("enough_regret")
             self.skipped = self.sure if self.stop_when_sure else {}  # the others are decided anew
             self.budget_usd = event.get("budget_usd", self.budget_usd)
-        for attempt in self.attempts.get(event.get("trial", ""), ()):
-            if attempt.number != event.get("attempt") or event.get("token", attempt.token) != attempt.token:
+        for attempt in self._numbered.get((event.get("trial", ""), event.get("attempt", 0)), ()):
+            if event.get("token", attempt.token) != attempt.token:
                 continue
             if kind == "started":
                 attempt.started = True

@@ -749,6 +749,20 @@ def _read_machine(name: str, properties: object, runner: str) -> Machine:
 class _Loader(yaml.SafeLoader):
     """YAML loader that reads 1e-3 as a number and dates as text. It rejects duplicate keys and keys other than text."""
 
+    _depth = 0
+
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        """Compose a node. Fail at the depth limit, because the time of PyYAML is quadratic in the depth."""
+        self._depth += 1
+        if self._depth > _MAX_FILE_DEPTH + 1:
+            problem = f"the values are nested more than {_MAX_FILE_DEPTH} levels deep"
+            mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]
+            raise yaml.composer.ComposerError(None, None, problem, mark)
+        try:
+            return super().compose_node(parent, index)
+        finally:
+            self._depth -= 1
+
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         seen = set()
         for key_node, _ in node.value:

@@ -71,7 +71,7 @@ def test_the_newest_forecast_before_the_training_counts() -> None:
     other = make_forecast(seconds=80.0, day=0, method="malta-epoch")
     matched = match([old, new, other, real()])
     assert sorted(case.forecast.id for case in matched.cases) == sorted([new.id, other.id])
-    assert len(matched.every_case) == 3
+    assert len(matched.real) == 3
 
 
 def test_a_forecast_after_the_training_says_so() -> None:

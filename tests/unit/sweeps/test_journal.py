@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import shutil
+import time
 from pathlib import Path
 
 import pytest
@@ -50,3 +52,26 @@ def test_trial_of_an_old_journal_is_ended_by_the_present_program(folder: Path, m
         ("far", ["python3", "-I", "-", "end", far]),
         ("far2", ["python3", "-I", "-", "end", f"{far}/worker-1"]),
     ]
+
+
+def write_attempts(folder: Path, count: int) -> None:
+    """Write a journal in which one trial was started ``count`` times."""
+    lines = (DATA / "journal-1.jsonl").read_text().splitlines()
+    start = next(event for event in map(json.loads, lines) if event["event"] == "start")
+    events = [json.loads(lines[0])]
+    for number in range(1, count + 1):
+        events.append({**start, "attempt": number})
+        events.append({"event": "gone", "trial": start["trial"], "attempt": number, "seconds": float(number)})
+    (folder / NAME).write_text("".join(json.dumps(event) + "\n" for event in events))
+
+
+def test_reading_grows_with_the_lines(tmp_path: Path) -> None:
+    """A journal in which a trial was repeated for days takes ten times as long as a tenth of it, not a hundred."""
+    spent = []
+    for count in (1_000, 10_000):
+        write_attempts(tmp_path, count)
+        began = time.process_time()
+        state = read_state(tmp_path)
+        spent.append(time.process_time() - began)
+        assert [attempt.seconds for attempt in state.all_attempts] == list(range(1, count + 1))
+    assert spent[1] < 30 * spent[0]

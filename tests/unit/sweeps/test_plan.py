@@ -8,6 +8,7 @@ import pytest
 
 import vmselect as vs
 from vmselect.errors import PlanError
+from vmselect.sweeps.plan import _Loader
 from vmselect.sweeps.runners.skypilot import resources_of
 
 COMMAND = "python train.py --batch {batch_size}"
@@ -234,3 +235,14 @@ def test_own_machine_with_a_price_is_no_type_to_rent() -> None:
         plan.check_stand_ins(sold_by("aws", "small"))
     with pytest.raises(PlanError):  # also if the prices of the user do not name it
         vs.Plan("python -c pass", factors={"machine": ["g4dn.xlarge"]}).check_stand_ins(sold_by("desk", "small"))
+
+
+@pytest.mark.parametrize("text", ["[" * 1000 + "]" * 1000, "a: " + "{b: " * 1000, "- " * 1000], ids=["[", "{", "-"])
+def test_a_deeply_nested_file_is_refused_before_it_is_read(text, tmp_path, monkeypatch) -> None:
+    """PyYAML takes seconds for a thousand brackets, so loading ends at the depth limit."""
+    loader, nodes = _Loader.compose_node, []
+    monkeypatch.setattr(_Loader, "compose_node", lambda *arguments: nodes.append(1) or loader(*arguments))
+    (tmp_path / "plan.yaml").write_text(text)
+    with pytest.raises(PlanError, match="line 1"):
+        vs.Plan.load(tmp_path / "plan.yaml")
+    assert len(nodes) < 20
