@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import settings
+from hypothesis.internal.conjecture import providers
 
 # The same examples in every run: a test fails because of a change, not by chance. Search for new ones with
 # --hypothesis-profile=random, or with benchmarks/adversarial.py.
@@ -17,6 +18,12 @@ from hypothesis import settings
 settings.register_profile("random", derandomize=False, deadline=None)
 settings.register_profile("fixed", derandomize=True, deadline=None)
 settings.load_profile("fixed")
+
+# Newer releases of hypothesis also draw constants of all project modules that happen to be loaded, so that the examples
+# of a test would depend on the tests before it. There is no setting against that. A random search draws them.
+if hasattr(providers, "_get_local_constants"):
+    NO_CONSTANTS, collect_constants = providers._local_constants, providers._get_local_constants
+    providers._get_local_constants = lambda: NO_CONSTANTS if settings.default.derandomize else collect_constants()
 
 # A shell ignores SIGINT in what it runs in the background, and children inherit that: nobody would hear Ctrl-C.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:

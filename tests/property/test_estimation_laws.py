@@ -66,6 +66,7 @@ def test_terms_sum_to_the_seconds_and_the_interval_holds_them(times: dict[str, o
         estimate = vs.estimate(profile, epochs=n, method=method)
         assert math.fsum(estimate.terms.values()) == pytest.approx(estimate.seconds, rel=1e-9)
         assert 0 <= estimate.low <= estimate.seconds <= estimate.high
+        assert min(estimate.terms.values()) >= 0
 
 
 @given(any_times, epochs)
@@ -85,11 +86,60 @@ def test_the_low_end_is_above_zero_and_not_below_the_certain_part(times: dict[st
 def test_the_low_end_of_phases_is_not_below_their_certain_part(
     times: dict[str, object], phases: list[tuple[int, float]]
 ) -> None:
-    found = vs.estimate(profile_of(times), phases=phases)
+    estimate = vs.estimate(profile_of(times), phases=phases)
     epochs_at_measured_speed = sum(count * factor for count, factor in phases)
-    steps = times["steps_per_epoch"] * epochs_at_measured_speed - 1  # type: ignore[operator]
-    assert 0 < found.low <= found.seconds <= found.high
-    assert found.low >= min(times["iteration_seconds"]) * steps / 2  # type: ignore[type-var, operator]
+    # The first step is not certain to take as long as others.
+    steps = times["steps_per_epoch"] * epochs_at_measured_speed - phases[0][1]  # type: ignore[operator]
+    assert 0 < estimate.low <= estimate.seconds <= estimate.high
+    assert min(estimate.terms.values()) >= 0
+    assert estimate.low >= min(times["iteration_seconds"]) * steps / 2  # type: ignore[type-var, operator]
+
+
+@given(any_times, epochs, st.floats(0.01, 10))
+def test_phases_are_between_the_measured_training_and_its_scaled_one(
+    times: dict[str, object], n: int, factor: float
+) -> None:
+    """Only epochs are scaled, and at the measured speed a phase is no different from the training."""
+    whole = vs.estimate(profile_of(times), epochs=n)
+    for name in ("seconds", "low", "high"):
+        measured = getattr(vs.estimate(profile_of(times), phases=[(n, 1.0)]), name)
+        assert measured == pytest.approx(getattr(whole, name), rel=1e-9)
+    scaled = vs.estimate(profile_of(times), phases=[(n, factor)])
+    low, high = sorted((1.0, factor))
+    assert whole.seconds * low * (1 - 1e-9) <= scaled.seconds <= whole.seconds * high * (1 + 1e-9)
+    assert min(scaled.terms.values()) >= 0
+
+
+def test_a_first_step_shorter_than_others_is_scaled_like_them() -> None:
+    """It takes the place of a step that is subtracted, which would otherwise take longer than the whole phase."""
+    profile = vs.Profile.from_times(
+        steps_per_epoch=2, init_seconds=1, first_iteration_seconds=0.5, iteration_seconds=[3.0]
+    )
+    estimate = vs.estimate(profile, phases=[(1, 0.25)])
+    assert estimate.terms == {"initialization": 1.0, "first_iteration": 0.125, "steady_iterations": 0.75}
+    assert 0 < estimate.low < estimate.seconds == 1.875
+
+
+@given(any_times, st.floats(0.001, 1), epochs)
+def test_no_term_is_negative_in_shorter_epochs(times: dict[str, object], share: float, n: int) -> None:
+    """Also if an epoch is shorter than the first epoch or execution that was measured, or a single partial batch."""
+    profile = profile_of({"steps_per_epoch": 1_000, "batch_size": 64, **times})
+    estimate = vs.estimate(profile, epochs=n, examples=math.ceil(64_000 * share))
+    assert min(estimate.terms.values()) >= 0
+    assert 0 < estimate.low <= estimate.seconds <= estimate.high
+
+
+@given(given_times(), given_times(), st.integers(32, 256), st.sampled_from([None, 1, 2, 7]), epochs)
+def test_no_term_is_negative_at_other_batch_sizes(
+    small: dict[str, object], large: dict[str, object], batch_size: int, steps: int | None, n: int
+) -> None:
+    validations = large["validation_seconds"] if small["validation_seconds"] else []
+    small = {**small, "validation_seconds": small["validation_seconds"] if validations else []}
+    large = {**large, "validation_seconds": validations}
+    profiles = [profile_of({**small, "batch_size": 64}), profile_of({**large, "batch_size": 128})]
+    estimate = vs.estimate(profiles, epochs=n, batch_size=batch_size, steps_per_epoch=steps)
+    assert min(estimate.terms.values()) >= 0
+    assert 0 <= estimate.low <= estimate.seconds <= estimate.high
 
 
 @given(st.integers(1, 300), st.integers(1, 30), st.integers(1, 50), st.none() | st.integers(1, 300))

@@ -250,6 +250,11 @@ def _blend(
     # Whether there is a smaller last batch depends on the size, so the line includes its seconds.
     for name, per_epoch in (("partial_batch", 0.0), ("steady_iterations", training.value)):
         terms[name] = (terms.get(name, zero)[0], per_epoch)
+    # The first iteration contains at most one epoch: where epochs are shorter than at the probed sizes, so is it.
+    once, per_epoch = terms["steady_iterations"]
+    if (beyond := -once - per_epoch) > 0:
+        terms["steady_iterations"] = (-per_epoch, per_epoch)
+        terms["first_iteration"] = (max(0.0, terms.get("first_iteration", zero)[0] - beyond), 0.0)
     validation = time_batches(lambda model: model.validation_seconds, steps_here).value
     first_extra = mix(*(m.first_validation_seconds - m.validation_seconds for m in (here, there)))
     quantile = NormalDist().inv_cdf

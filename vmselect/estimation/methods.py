@@ -235,7 +235,9 @@ def _estimate_phases(
     total = {name: base.terms[name][0] for name in ONCE if name in base.terms}
     low = high = 0.0
     least = 1.0  # smallest share of a phase that its low end is
-    certain = min(0.0, base.certain[0])
+    # What is certain once is negative if the first step was shorter than others; it is then scaled like a step.
+    start = checked[0][1]
+    certain = min(0.0, base.certain[0]) * (1.0 if isinstance(start, Profile) else start)
     findings = [*base.findings, *base.find_waits()]
     for number, (count, work) in enumerate(checked):
         model = fit_phase(work) if isinstance(work, Profile) else base
@@ -289,11 +291,18 @@ def _scale_terms(model: RuntimeModel, part: RuntimeEstimate, factor: float, *, f
     """
     scaled = dict(part.terms)
     for name, (fixed, per_epoch) in model.terms.items():
-        scaled[name] = fixed * first + per_epoch * part.epochs * factor
+        # What a term subtracts once is a part of an epoch (its first step, its boundary), so it is scaled like one.
+        once = max(0.0, fixed) + min(0.0, fixed) * factor
+        scaled[name] = once * first + per_epoch * part.epochs * factor
+    steps, _ = model.terms.get("steady_iterations", (0.0, 0.0))
+    if first and "first_iteration" in scaled:
+        # The subtracted step is in the first iteration, where compilation takes as long in any phase.
+        step = min(scaled["first_iteration"], max(0.0, -steps))
+        scaled["first_iteration"] += step * (factor - 1)
     validations = model.validations(part.epochs)
     if first and validations:
-        compiling = model.first_validation_seconds - model.validation_seconds
-        scaled["first_validation"] = max(0.0, compiling) + model.validation_seconds * factor
+        compiling = max(0.0, model.first_validation_seconds - model.validation_seconds)
+        scaled["first_validation"] = compiling + (model.first_validation_seconds - compiling) * factor
         validations -= 1
     else:
         scaled.pop("first_validation", None)

@@ -202,14 +202,18 @@ def _estimate_parts(profiles: Sequence[Profile], readings: Readings, workload: W
 
 
 def _sum_terms(parts: _Parts, readings: Readings) -> dict[str, tuple[float, float]]:
-    """The terms of the equation except validation: seconds that occur once, and seconds per epoch."""
+    """The terms of the equation except validation: seconds that occur once, and seconds per epoch.
+
+    No term is negative for one epoch or more.
+    """
     step, pauses, boundaries, between = parts.step, parts.pauses, parts.boundaries, parts.between_seconds
+    inside, beyond = _split_first_units(parts, readings)
     return {
         "initialization": (parts.init.value, 0.0),
-        "first_iteration": (parts.first.value, 0.0),
+        "first_iteration": (max(0.0, parts.first.value - step.value * beyond), 0.0),
         # The first epoch has one steady step less, because its first step is a term of its own.
         "steady_iterations": (
-            step.stall + pauses.once - step.value * readings.first_units,
+            step.stall + pauses.once - step.value * inside,
             (step.value + pauses.each.value) * parts.full,
         ),
         "partial_batch": (parts.partial.once.value, parts.partial.each.value),
@@ -223,6 +227,16 @@ def _sum_terms(parts: _Parts, readings: Readings) -> dict[str, tuple[float, floa
             between + boundaries.waiting.each.value,
         ),
     }
+
+
+def _split_first_units(parts: _Parts, readings: Readings) -> tuple[float, float]:
+    """Number of units of the first reading that an epoch has, and the number by which the epoch is shorter.
+
+    An epoch is shorter than the first reading if it is smaller than a measured epoch, has fewer steps than one
+    execution, or is a single partial batch.
+    """
+    inside = min(readings.first_units, parts.full)
+    return inside, readings.first_units - inside
 
 
 def _add_widths(parts: _Parts, readings: Readings, confidence: float) -> HalfWidths:
@@ -256,9 +270,10 @@ def _find_certain(parts: _Parts, readings: Readings, faster: float, disturbance:
     # The rest of the training can be faster than the fastest block only by the error of a block and by drift.
     error = min(PRIOR_SPREAD, step.half_width_below / step.value) if step.value else 0.0
     fastest = _fastest(readings, step) / (1 + faster + error)
+    inside, beyond = _split_first_units(parts, readings)
+    start = max(0.0, first.value - first.half_width_below - fastest * beyond)
     return (
-        disturbance.kept * (init.value - init.half_width_below + first.value - first.half_width_below)
-        - disturbance.kept * fastest * readings.first_units,
+        disturbance.kept * (init.value - init.half_width_below + start) - disturbance.kept * fastest * inside,
         disturbance.kept * fastest * parts.full,
     )
 

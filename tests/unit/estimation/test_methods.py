@@ -226,7 +226,8 @@ def test_a_phase_scales_its_epochs_and_nothing_that_comes_once() -> None:
     assert (two.seconds, two.epochs) == (pytest.approx(sum(two.terms.values())), 5)
     slow = vs.estimate(STEADY, phases=[(1, 3.0)])
     assert slow.terms["first_validation"] == pytest.approx(0.5 + 3 * 0.5)  # it compiles no more slowly
-    assert slow.terms["steady_iterations"] == pytest.approx(-0.1 + 100 * 0.3)
+    assert slow.terms["first_iteration"] == pytest.approx(1.9 + 3 * 0.1)
+    assert slow.terms["steady_iterations"] == pytest.approx(99 * 0.3)
 
 
 def test_half_widths_of_phases_add_in_full_and_never_shrink() -> None:
