@@ -20,8 +20,8 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from vmselect.prediction import memory as gpu_memory
-from vmselect.prediction.memory import MemoryModel, bound_fixed
+from vmselect.prediction import hardware
+from vmselect.prediction.hardware import MemoryModel, bound_fixed
 
 SIZES = (8, 16, 32, 64, 128)
 MARGINS = tuple(step / 20 for step in range(17))
@@ -118,12 +118,12 @@ def score(fixed: Fixed, planned: Mapping[int, float], probed: Sequence[int]) -> 
 
 def score_each(fixed: Fixed, planned: Mapping[int, float], margin: float) -> list[tuple[int, float, bool]]:
     """Scores from every single batch size, with ``margin`` instead of ``GROWTH_EXPONENT_MARGIN``."""
-    shipped = gpu_memory.GROWTH_EXPONENT_MARGIN
-    gpu_memory.GROWTH_EXPONENT_MARGIN = margin
+    shipped = hardware.GROWTH_EXPONENT_MARGIN
+    hardware.GROWTH_EXPONENT_MARGIN = margin
     try:
         return [row for size in planned for row in score(fixed, planned, [size])]
     finally:
-        gpu_memory.GROWTH_EXPONENT_MARGIN = shipped
+        hardware.GROWTH_EXPONENT_MARGIN = shipped
 
 
 def choose_margin(measured: Sequence[tuple[Fixed, Mapping[int, float]]]) -> float:
@@ -168,7 +168,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             inside = statistics.fmean(contained for *_, contained in score_each(*one, margin))
             print(f"{name} left out: margin {margin:.2f}, interval from one size contains {inside:.0%}")
     best = choose_margin(list(measured.values()))
-    print(f"margin of all models {best:.2f}, shipped {gpu_memory.GROWTH_EXPONENT_MARGIN}")
+    print(f"margin of all models {best:.2f}, shipped {hardware.GROWTH_EXPONENT_MARGIN}")
 
 
 if __name__ == "__main__":

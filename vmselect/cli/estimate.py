@@ -275,8 +275,8 @@ def estimate_trainings(
 def _show_memory(paths: list[str], batch_size: int | None, gpu: str | None, format: Format) -> None:  # noqa: A002
     """Print the estimates of GPU memory: peak memory by batch size, and the largest batch size per GPU type."""
     from vmselect.prediction import estimate_memory
-    from vmselect.prediction.memory import COLUMNS as ALL_COLUMNS
-    from vmselect.prediction.memory import PEAK_COLUMNS
+    from vmselect.prediction.hardware import COLUMNS as ALL_COLUMNS
+    from vmselect.prediction.hardware import PEAK_COLUMNS
     from vmselect.records import Profile
     from vmselect.records.files import walk_records
 

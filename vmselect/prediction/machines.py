@@ -20,8 +20,15 @@ from vmselect.catalog.gpus import GpuFigures, figures_of, gpu_vendor, read_preci
 from vmselect.diagnosis.causes import NEGLIGIBLE_WAIT, Kind, find_host_limit
 from vmselect.errors import ArgumentError, EstimateError
 from vmselect.estimation.readings import locate
-from vmselect.prediction.hardware import CONTRADICTORY, NO_FIGURES, Machine, MachineTypes, Refusal, read_gpu
-from vmselect.prediction.memory import MemoryCheck
+from vmselect.prediction.hardware import (
+    CONTRADICTORY,
+    NO_FIGURES,
+    Machine,
+    MachineTypes,
+    MemoryCheck,
+    Refusal,
+    read_gpu,
+)
 from vmselect.prediction.posterior import CONSTANTS, Floats, Point, Posterior, Target, predict_log_times
 from vmselect.records import Profile, Record
 from vmselect.records.identity import (

@@ -28,9 +28,8 @@ from vmselect.diagnosis.checks import REMEDY
 from vmselect.errors import EstimateError, RankingError
 from vmselect.estimation import RuntimeModel
 from vmselect.findings import Finding
-from vmselect.prediction.hardware import Machine, MachineTypes, Refusal
+from vmselect.prediction.hardware import UNKNOWN_MEMORY, Machine, MachineTypes, MemoryCheck, Refusal, read_peak
 from vmselect.prediction.machines import Prediction
-from vmselect.prediction.memory import UNKNOWN_MEMORY, MemoryCheck, read_peak
 from vmselect.ranking.rows import Excluded, only_finite
 from vmselect.records import Profile
 from vmselect.records.base import NAME_THE_MACHINE

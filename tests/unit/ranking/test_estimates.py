@@ -12,7 +12,7 @@ from tests.support.priced import prices
 from tests.support.profiles import make_epoch_profile, make_gpu_profile, make_profile
 from tests.support.rankings import probe, rank, rank_epochs
 from vmselect.errors import ArgumentError, RankingError
-from vmselect.prediction.memory import TIGHT_MEMORY, TOO_LITTLE_MEMORY, UNKNOWN_MEMORY
+from vmselect.prediction.hardware import TIGHT_MEMORY, TOO_LITTLE_MEMORY, UNKNOWN_MEMORY
 from vmselect.records import Steps
 
 CATALOG = vs.Catalog.embedded("2026-08-22")

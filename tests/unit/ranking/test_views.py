@@ -17,7 +17,7 @@ import vmselect as vs
 from tests.support.priced import prices
 from tests.support.profiles import make_epoch_profile, make_profile
 from tests.support.rankings import probe, rank, rank_epochs
-from vmselect.prediction import hardware, machines, memory, scaling
+from vmselect.prediction import hardware, machines, scaling
 from vmselect.ranking import MethodologyCost, SelectionCost, estimates
 from vmselect.ranking.measures import LIMITED
 from vmselect.ranking.predicted import NO_PROBE
@@ -248,7 +248,7 @@ def test_every_reason_code_has_a_text() -> None:
         machines.NEVER_PROBED, machines.OTHER_VENDOR, machines.INPUT_BOUND, machines.NO_STEPS, machines.SHARED_GPU,
         machines.NO_GPU_SOLD,
     }  # fmt: skip
-    scaled_codes = {scaling.TOO_MANY_GPUS, scaling.TOO_MANY_NODES, scaling.NO_TWO_NODES, memory.TOO_LITTLE_MEMORY}
+    scaled_codes = {scaling.TOO_MANY_GPUS, scaling.TOO_MANY_NODES, scaling.NO_TWO_NODES, hardware.TOO_LITTLE_MEMORY}
     studied = {estimates.BELOW_REQUIRED, estimates.UNKNOWN_METRIC, estimates.UNKNOWN_EPOCHS}
     written = set(re.findall(r'Excluded\([^"\n]*?"(\w+)", ', "".join(path.read_text() for path in SOURCES)))
     assert {"no_price", "retired", "out_of_memory"} <= written

@@ -14,14 +14,16 @@ from tests.benchmarks.gpu_memory import choose_margin, score
 from tests.support.profiles import make_gpu_profile
 from vmselect.errors import ArgumentError, EstimateError
 from vmselect.findings import Finding
-from vmselect.prediction.hardware import Machine, MachineTypes, Refusal
-from vmselect.prediction.memory import (
+from vmselect.prediction.hardware import (
     GIB,
     GROWTH_EXPONENT_MARGIN,
     TIGHT_MEMORY,
     TOO_LITTLE_MEMORY,
+    Machine,
+    MachineTypes,
     MemoryCheck,
     MemoryModel,
+    Refusal,
     examples_per_gpu,
     fit_memory,
 )
