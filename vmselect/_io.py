@@ -18,11 +18,11 @@ import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
-from urllib.parse import unquote, urlsplit
+from urllib.parse import SplitResult, unquote, urljoin, urlsplit
 
 from vmselect._checks import check_mapping, check_name, check_path
 from vmselect._imports import require
@@ -271,6 +271,7 @@ CLOUD_OF_PROTOCOL = {
 }  # fmt: skip
 """Maps a URL protocol to the cloud that stores the files, unless the options contain the address of another server."""
 
+HTTP_PROTOCOLS = ("http", "https")
 LOCAL_PROTOCOLS = ("file", "local", "memory")
 SFTP_PROTOCOLS = ("sftp", "ssh")
 S3_PROTOCOLS = ("s3", "s3a")
@@ -301,6 +302,15 @@ whole seconds, the time of such a file does not identify its content."""
 _BATCH = 200
 """Number of files that are requested from a store at the same time."""
 
+_WEB_BATCH = 8
+"""The same for a web server, which does not state the sizes of files: each may take the limit below."""
+
+WEB_LIMIT_BYTES = 32 * 2**20
+"""Largest response of a web server, the size of the largest record. Reading ends there."""
+
+REDIRECT_HOSTS = "VMSELECT_REDIRECT_HOSTS"
+"""Environment variable with the hosts, separated by commas, to which web servers may redirect requests for records."""
+
 
 @dataclass(frozen=True)
 class Address:
@@ -329,6 +339,11 @@ class Address:
     def is_local(self) -> bool:
         """Whether the store is on this machine."""
         return self.protocol in LOCAL_PROTOCOLS
+
+    @property
+    def is_web(self) -> bool:
+        """Whether the store is a web server."""
+        return self.protocol in HTTP_PROTOCOLS
 
     @property
     def is_sftp(self) -> bool:
@@ -463,6 +478,64 @@ def explain(address: Address, doing: str, error: Exception) -> str:
     return f"Cannot {doing} {address.shown}: {text} ({name}). {remedy}"
 
 
+# -- web servers -------------------------------------------------------------------------------------------------------
+
+
+async def open_session(**options: Any) -> Any:
+    """Return a session of aiohttp for fsspec that limits responses and refuses redirects to other hosts."""
+    import aiohttp  # fsspec needs it for these URLs only
+
+    class Response(aiohttp.ClientResponse):
+        async def read(self) -> bytes:
+            """Read the body up to the limit: a server need not state the length of a body, or of an endless one."""
+            if self._body is None:
+                body = bytearray()
+                async for chunk in self.content.iter_chunked(_CHUNK_BYTES):
+                    body += chunk
+                    if len(body) > WEB_LIMIT_BYTES:
+                        self.close()
+                        raise ProfileError(
+                            f"The response of {self.url.host} is larger than {WEB_LIMIT_BYTES // 2**20} MiB, so it is "
+                            "not a record. Check the URL."
+                        )
+                self._body = bytes(body)
+            return await super().read()
+
+    async def check_redirect(_session: Any, _context: Any, request: Any) -> None:
+        response = request.response
+        # aiohttp follows both names of the header.
+        location = response.headers.get("Location") or response.headers.get("URI") or ""
+        address = str(response.url)
+        _check_redirect(urlsplit(address), urlsplit(urljoin(address, location)))
+
+    tracing = aiohttp.TraceConfig()
+    tracing.on_request_redirect.append(check_redirect)
+    return aiohttp.ClientSession(**{**options, "response_class": Response, "trace_configs": [tracing]})
+
+
+def _check_redirect(asked: SplitResult, target: SplitResult) -> None:
+    """Raise ProfileError if a redirect leaves the server: it could reach services of this machine or network."""
+    if (asked.hostname, _port(asked)) == (target.hostname, _port(target)) and asked.scheme <= target.scheme:
+        return
+    # From http to https of the same host, each at its usual port.
+    if (asked.hostname, _port(asked), _port(target)) == (target.hostname, 80, 443) and target.scheme == "https":
+        return
+    allowed = [host.strip().lower() for host in os.environ.get(REDIRECT_HOSTS, "").split(",")]
+    if target.scheme in HTTP_PROTOCOLS and target.hostname in allowed:
+        return
+    raise ProfileError(
+        f"{asked.hostname} redirects to {target.scheme}://{target.netloc.rpartition('@')[2]}, which is not read. "
+        f"Pass the final URL if you trust it, or set {REDIRECT_HOSTS}={target.hostname}."
+    )
+
+
+def _port(parts: SplitResult) -> int | None:
+    try:
+        return parts.port or {"http": 80, "https": 443}.get(parts.scheme)
+    except ValueError:
+        return None
+
+
 # -- folders of records ------------------------------------------------------------------------------------------------
 
 
@@ -547,7 +620,10 @@ class Folder:
     def __init__(self, url: Url) -> None:
         self.address = url.address
         # A shared connection of sftp may have been closed by the server.
-        self._files, self._root = open_files(url.address, own=url.address.is_sftp, error=ProfileError)
+        address = url.address
+        if address.is_web:
+            address = replace(address, options={"get_client": open_session, **address.options})
+        self._files, self._root = open_files(address, own=address.is_sftp, error=ProfileError)
 
     def entries(self, below: str = "") -> list[Entry]:
         """Return the files in the folder or in its subfolder ``below``, in any order; none if it does not exist."""
@@ -589,7 +665,8 @@ class Folder:
         with translating(self.address, f"read {name[:100]!r} from", error=ProfileError):
             self._files.invalidate_cache()
             path = self._path(name)
-            _check_size(name, int(self._files.info(path).get("size") or 0), limit)
+            if not self.address.is_web:  # it may not state the size, and reading ends at a limit anyway
+                _check_size(name, int(self._files.info(path).get("size") or 0), limit)
             data: bytes = self._files.cat_file(path)
         _check_size(name, len(data), limit)
         return data
@@ -599,8 +676,9 @@ class Folder:
 
         Several files are requested at the same time.
         """
-        for start in range(0, len(entries), _BATCH):
-            batch = entries[start : start + _BATCH]
+        size = _WEB_BATCH if self.address.is_web else _BATCH
+        for start in range(0, len(entries), size):
+            batch = entries[start : start + size]
             small = [self._path(entry.name) for entry in batch if entry.size <= limit]
             with translating(self.address, "read from", error=ProfileError):
                 got = self._files.cat(small, on_error="return") if small else {}
