@@ -21,9 +21,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from vmselect.estimation import statistics as location
 from vmselect.estimation.readings import collect, locate
-from vmselect.records import Profile
+from vmselect.records import Profile, step_times
 from vmselect.records.step_times import STALL_STEPS, UNCERTAIN_STEPS
 
 SHARES = {"once": 0.0, "a quarter recurs": 0.25, "half recurs": 0.5, "three quarters recur": 0.75, "all recurs": 1.0}
@@ -69,7 +68,7 @@ def score(name: str, probes: list[Probe]) -> None:
     """A line of mean errors, and of how many intervals held the truth, for every rule."""
     cells = []
     for share in SHARES.values():
-        location.DOUBTFUL_SHARE = share
+        step_times.UNCERTAIN_SHARE = share
         found = [(locate(seen), truth) for seen, truth in probes]
         error = statistics.fmean(abs(level.value / truth - 1) for level, truth in found)
         bias = statistics.fmean(level.value / truth - 1 for level, truth in found)

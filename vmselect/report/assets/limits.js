@@ -1,4 +1,4 @@
-// What a deadline, a budget or a CO2 limit means for candidates, as in vmselect/ranking/limits.py.
+// What a deadline, a budget or a CO2 limit means for candidates, as in vmselect/ranking/decision.py.
 
 /** Measure of a row relative to each limit that is set: [{measure, ratio}]. */
 function excesses(row, settings) {

@@ -1,4 +1,4 @@
-// Time and cost against the number of GPUs: the same numbers and sentences as vmselect/ranking/text.py. A test compares them.
+// Time and cost against the number of GPUs: the same numbers and sentences as vmselect/ranking/views.py. A test compares them.
 
 const GPU_MODELS_DESCRIBED = 3;
 

@@ -1,9 +1,9 @@
-// The verdict as text: the same sentence as vmselect/ranking/text.py. A test compares the two.
+// The verdict as text: the same sentence as vmselect/ranking/views.py. A test compares the two.
 
 const MARKET_NAMES = {
   on_demand: "on demand", spot: "spot", reserved_1y: "reserved for 1 year", reserved_3y: "reserved for 3 years",
 };
-/** Verb phrase that explains the exclusion of one candidate, by reason code: the same table as in vmselect/ranking/text.py. */
+/** Verb phrase that explains the exclusion of one candidate, by reason code: the same table as in vmselect/ranking/views.py. */
 const REASONS = {
   below_required_metric: "misses the required metric",
   co2_unknown: "emits an unknown amount of CO2",
