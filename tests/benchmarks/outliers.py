@@ -72,7 +72,9 @@ def score(name: str, probes: list[Probe]) -> None:
         found = [(locate(seen), truth) for seen, truth in probes]
         error = statistics.fmean(abs(level.value / truth - 1) for level, truth in found)
         bias = statistics.fmean(level.value / truth - 1 for level, truth in found)
-        held = statistics.fmean(level.value - level.low <= truth <= level.value + level.high for level, truth in found)
+        held = statistics.fmean(
+            -level.half_width_below <= truth - level.value <= level.half_width_above for level, truth in found
+        )
         cells.append(f"{error:.1%} ({bias:+.1%}), {held:.0%}")
     print(f"| {name} | {len(probes)} | " + " | ".join(cells) + " |")
 
