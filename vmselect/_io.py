@@ -327,11 +327,14 @@ class Address:
     secrets: tuple[str, ...] = field(repr=False)
 
     @property
-    def store(self) -> str | None:
+    def cloud(self) -> str | None:
         """Name of the cloud that stores the files, such as "aws"; None if unknown."""
         nested = self.options.get("client_kwargs")
         named = nested.get("endpoint_url") if isinstance(nested, Mapping) else None
-        if named or self.options.get("endpoint_url") or os.environ.get("AWS_ENDPOINT_URL"):
+        if named or self.options.get("endpoint_url"):
+            return None
+        # The variable sends only S3 requests to another server, such as MinIO.
+        if self.protocol in S3_PROTOCOLS and os.environ.get("AWS_ENDPOINT_URL"):
             return None
         return CLOUD_OF_PROTOCOL.get(self.protocol)
 

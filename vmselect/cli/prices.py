@@ -169,7 +169,8 @@ def check(
 ) -> None:
     """Check prices: list invalid rows, and prices that are new, gone, higher or lower than before.
 
-    Exit code 1 if a row is invalid or a price differs.
+    Exit code 1 if a price differs, or if a message concerns the checked prices, such as an invalid row or old prices.
+    Messages about the prices to compare with do not change the exit code.
     """
     from vmselect.catalog import Catalog, compare_prices
 

@@ -27,6 +27,8 @@ def choose_profiles(
 ) -> list[Profile]:
     """Profiles of the model ``model`` and of the training ``fit`` (number or name) of a program; None selects all."""
     model = maybe(check_name, "model", model)
+    if not profiles:
+        raise ArgumentError("There is no profile to choose from. Pass at least one profile.")
     of_model = [profile for profile in profiles if model is None or profile.model == model]
     if not of_model:
         models = ", ".join(sorted({profile.model or "unnamed" for profile in profiles}))

@@ -526,10 +526,14 @@ class Recording:
         from vmselect.records.training import MAX_EPOCHS, EpochLogs
 
         rows = self.logs[:: -(-len(self.logs) // MAX_EPOCHS)] if self.logs else []
-        names = list(dict.fromkeys(name[:1000] for _, values in rows for name in values))[:200]
+        names = list(dict.fromkeys(name for _, values in rows for name in values))[:200]
         if not names:
             return None
-        columns = {name: tuple(values.get(name) for _, values in rows) for name in names}
+        columns: dict[str, tuple[float | None, ...]] = {}
+        for position, name in enumerate(names):
+            # A record allows 1000 characters. Names that are equal up to there stay apart by their position.
+            title = name[:1000] if name[:1000] not in columns else f"{name[:990]} ({position})"
+            columns[title] = tuple(values.get(name) for _, values in rows)
         return EpochLogs(epoch=tuple(epoch for epoch, _ in rows), values=columns)
 
     def note(self) -> None:

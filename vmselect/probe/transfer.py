@@ -500,7 +500,7 @@ def plan_transfer(
             f"megabytes={megabytes} is less than one byte for each of {files} files. Raise megabytes=, or lower files=."
         )
     price = maybe(check_number, "usd_per_gb", usd_per_gb, least=0)
-    listed = egress_price(address.store) if address.store else None
+    listed = egress_price(address.cloud) if address.cloud else None
     if price is not None:
         basis = "with the given usd_per_gb"
     elif address.is_local:
@@ -576,7 +576,7 @@ def probe_transfer(
         setup=TransferSetup(
             url=plan.address.shown[:1_000],
             protocol=plan.address.protocol,
-            store=plan.address.store,
+            store=plan.address.cloud,
             files=plan.files,
             bytes_per_file=plan.bytes_per_file,
             streams=streams,

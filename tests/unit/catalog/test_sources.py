@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from vmselect.catalog.sources import http
 from vmselect.catalog.sources.aws import describe_machine, describe_offer, parse_ec2_product
 from vmselect.catalog.sources.gcp import GcpPrices, assemble, collect_parts, read_unit_price
 
@@ -192,3 +193,18 @@ def test_only_hourly_prices_of_aws_count(unit, count) -> None:
 def test_a_sagemaker_machine_is_the_machine_of_its_name(name: str, service: str, vcpus: int | None) -> None:
     row = describe_offer(name, "spot", "1", "r1", {"x": {"vcpus": 4, "retired": False}})
     assert (row["service"], row.get("vcpus"), row["retired"], row["market"]) == (service, vcpus, False, "spot")
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("https://host:443/path?key=secret", "https://host:443/path"),
+        ("https://user:secret@host/path?key=secret", "https://host/path"),
+        ("https://user:p@secret@host/path", "https://host/path"),
+        ("https://host?key=secret", "https://host"),
+        ("https://user:sec/ret@host/path", "https://***"),
+        ("https://user:sec?ret@host/path?key=secret", "https://***"),
+    ],
+)
+def test_messages_show_no_secret_of_a_url(url: str, shown: str) -> None:
+    assert http._hide_secrets(url) == shown

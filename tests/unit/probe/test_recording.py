@@ -8,11 +8,12 @@ import signal
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 import vmselect as vs
-from vmselect.probe.recording import EndWatch
+from vmselect.probe.recording import EndWatch, Recording
 
 
 class Anchor:
@@ -170,3 +171,11 @@ def test_factors_in_the_environment_that_are_none(text: str, monkeypatch: pytest
 def test_nothing_measured_yet(probe) -> None:
     with pytest.raises(vs.errors.ProbeError):
         _ = probe.profile
+
+
+def test_metrics_with_long_names_keep_their_own_columns() -> None:
+    stem = "m" * 1000
+    recording = SimpleNamespace(logs=[(0, {f"{stem}a": 1.0, f"{stem}b": 2.0, "loss": 3.0}), (1, {f"{stem}a": 4.0})])
+    logs = Recording._build_logs(recording)
+    assert list(logs.values.values()) == [(1.0, 4.0), (2.0, None), (3.0, None)]
+    assert [len(name) <= 1000 for name in logs.values] == [True] * 3

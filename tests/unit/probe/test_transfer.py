@@ -20,7 +20,7 @@ pytest.importorskip("fsspec", reason="transfers need the extra 'transfer', which
 
 
 @pytest.mark.parametrize(
-    ("url", "shown", "protocol", "store"),
+    ("url", "shown", "protocol", "cloud"),
     [
         ("/data/x", "/data/x", "file", None),
         ("s3://bucket/folder", "s3://bucket/folder", "s3", "aws"),
@@ -33,11 +33,11 @@ pytest.importorskip("fsspec", reason="transfers need the extra 'transfer', which
     ],
 )
 def test_an_address_is_shown_without_its_secrets(
-    url: str, shown: str, protocol: str, store: str | None, monkeypatch: pytest.MonkeyPatch
+    url: str, shown: str, protocol: str, cloud: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("AWS_ENDPOINT_URL", raising=False)
     address = read_address(url)
-    assert (address.shown, address.protocol, address.store) == (shown, protocol, store)
+    assert (address.shown, address.protocol, address.cloud) == (shown, protocol, cloud)
     for secret in ("pass%20word", "pass word", "abcd"):
         assert secret not in repr(address)
         if secret in url:
@@ -87,9 +87,15 @@ def test_a_secret_of_several_lines_is_hidden(secret: str) -> None:
 
 def test_a_server_outside_the_cloud_has_no_known_price() -> None:
     options = {"client_kwargs": {"endpoint_url": "http://localhost:9000"}}
-    assert read_address("s3://bucket", options).store is None
+    assert read_address("s3://bucket", options).cloud is None
     assert plan_transfer("s3://bucket", options=options).cost_usd is None
     assert plan_transfer("s3://bucket", options=options, usd_per_gb=0.5, megabytes=2000).cost_usd == 1.0
+
+
+def test_another_s3_server_in_the_environment_does_not_affect_other_clouds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://localhost:9000")
+    clouds = [read_address(f"{protocol}://bucket").cloud for protocol in ("s3", "s3a", "gs", "abfs")]
+    assert clouds == [None, None, "gcp", "azure"]
 
 
 def test_a_plan_has_size_and_cost(monkeypatch: pytest.MonkeyPatch) -> None:

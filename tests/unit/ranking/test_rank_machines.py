@@ -22,6 +22,8 @@ def test_a_given_value_makes_profiles_comparable() -> None:
     assert rank(choose_profiles(models, model="other")).best.instance_type == "big"
     with pytest.raises(ArgumentError, match="net, other"):
         choose_profiles(models, model="third")
+    with pytest.raises(ArgumentError, match="at least one profile"):
+        choose_profiles([])
     differ = [probe("small", examples=6400), probe("big", examples=12800)]
     assert len(rank(differ, workload=vs.Workload(examples=6400))) == 2
     assert len(rank([probe("small"), probe("big", steps_per_epoch=101)])) == 2  # within a batch

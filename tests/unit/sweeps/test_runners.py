@@ -91,6 +91,19 @@ def test_folder_is_copied_completely_or_not_at_all(tmp_path, monkeypatch) -> Non
     ssh.copy_folder("host", str(tmp_path / "missing"), into, seconds=60)
 
 
+def test_no_copy_of_a_worker_starts_after_the_deadline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    copies = []
+
+    def copy(host: str, remote: str, into: Path, *, seconds: float) -> None:
+        copies.append((host, seconds >= 0))
+
+    monkeypatch.setattr(ssh, "copy_folder", copy)
+    ssh.fetch_all(["chief", "worker"], "remote", tmp_path, seconds=-1)
+    assert copies == [("chief", True)]
+    ssh.fetch_all(["chief", "worker"], "remote", tmp_path, seconds=60)
+    assert copies[1:] == [("chief", True), ("worker", True)]
+
+
 def test_slurm_that_does_not_answer_is_unknown(monkeypatch) -> None:
     def silent(command: list[str], *, text: str = "") -> str:
         raise vs.errors.SweepError("squeue did not answer")

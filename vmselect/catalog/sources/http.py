@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -66,7 +67,9 @@ class JsonClient:
                 return request()
             except _RetryableError as fault:
                 if attempt == self.attempts:
-                    raise RefreshError(f"{_place(url)}: {fault} ({attempt} attempts). Try again later.") from None
+                    raise RefreshError(
+                        f"{_hide_secrets(url)}: {fault} ({attempt} attempts). Try again later."
+                    ) from None
                 # Jitter spreads the retries of regions that were throttled together.
                 wait = self.backoff_seconds * 2 ** (attempt - 1) * random.uniform(0.5, 1.5)
                 self.sleep(min(max(wait, fault.wait_seconds), self.max_wait_seconds))
@@ -103,7 +106,7 @@ class JsonClient:
                     raise _RetryableError(f"the server returned {_describe_status(answer.status_code)}", seconds)
                 if answer.status_code != 200:
                     raise RefreshError(
-                        f"{_place(url)} returned {_describe_status(answer.status_code)}. "
+                        f"{_hide_secrets(url)} returned {_describe_status(answer.status_code)}. "
                         "Check the region, the credentials and their permissions."
                     )
                 body = bytearray()
@@ -111,7 +114,7 @@ class JsonClient:
                     body += chunk
                     if len(body) > _MAX_ANSWER_BYTES:
                         limit = f"{_MAX_ANSWER_BYTES // 1024**2} MiB"
-                        raise RefreshError(f"{_place(url)} returned more than {limit}. Try again later.")
+                        raise RefreshError(f"{_hide_secrets(url)} returned more than {limit}. Try again later.")
                     if time.monotonic() > ends:
                         raise _RetryableError("the server did not finish its response in time")
                 return bytes(body)
@@ -121,7 +124,7 @@ class JsonClient:
             raise _RetryableError("the server could not be reached, or closed the connection") from None
         except (requests.RequestException, ValueError, TypeError):  # an invalid address or header
             raise RefreshError(
-                f"The request to {_place(url)} is invalid. Check the API key for blanks and line breaks."
+                f"The request to {_hide_secrets(url)} is invalid. Check the API key for blanks and line breaks."
             ) from None
 
 
@@ -186,15 +189,19 @@ def _parse(url: str, body: bytes) -> Json:
     except (ValueError, RecursionError):
         raise _RetryableError("the response is not JSON") from None
     if not isinstance(page, dict):
-        raise RefreshError(f"{_place(url)} returned JSON of an unknown format. Update vmselect.")
+        raise RefreshError(f"{_hide_secrets(url)} returned JSON of an unknown format. Update vmselect.")
     return page
 
 
-def _place(url: str) -> str:
-    """Return ``url`` without its query, user name and password."""
-    scheme, _, rest = url.partition("?")[0].partition("://")
-    host, slash, path = rest.partition("/")
-    return f"{scheme}://{host.rpartition('@')[2]}{slash}{path}"
+def _hide_secrets(url: str) -> str:
+    """Return ``url`` for a message: without its query, user name and password."""
+    scheme, _, rest = url.partition("://")
+    login_and_host, *tail = re.split("(?=[/?#])", rest, maxsplit=1)
+    if any("@" in part for part in tail):
+        # A password that contains an unescaped / or ? cannot be told from a path, so nothing of the rest is shown.
+        return f"{scheme}://***"
+    path = re.split("[?#]", "".join(tail), maxsplit=1)[0]
+    return f"{scheme}://{login_and_host.rpartition('@')[2]}{path}"
 
 
 def _describe_status(status: int) -> str:

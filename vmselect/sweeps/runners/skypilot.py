@@ -127,7 +127,7 @@ class SkyPilotRunner(Runner):
         hosts = [name, *(f"{name}-worker{rank}" for rank in range(1, count_supervisors(handle)))]
         until = time.monotonic() + seconds
         for host in hosts:  # files that are still written cannot be copied completely
-            share = (until - time.monotonic()) / 2
+            share = max(0.0, until - time.monotonic()) / 2
             end_remote(host, "python3", handle["far"], [handle["token"]], seconds=share)
         fetch_all(hosts, handle["far"], into, seconds=until - time.monotonic())
 

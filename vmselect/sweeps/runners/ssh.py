@@ -254,20 +254,26 @@ def pack(work: Path, *, exclude: Path) -> Path:
 
 
 def fetch_all(hosts: Sequence[str], remote: str, into: Path, *, seconds: float) -> None:
-    """Copy the folder of the chief from the first host, with retries, and those of other workers if possible."""
+    """Copy the folder of the chief from the first host, with retries, and those of other workers if possible.
+
+    After ``seconds``, no other copy is started.
+    """
     until = time.monotonic() + seconds
     for attempt in range(1, MAX_TRIES + 1):
         try:
-            copy_folder(hosts[0], remote, into, seconds=until - time.monotonic())
+            copy_folder(hosts[0], remote, into, seconds=max(0.0, until - time.monotonic()))
             break
         except SweepError:
             if attempt == MAX_TRIES or time.monotonic() >= until:
                 raise
     for rank, host in enumerate(hosts[1:], start=1):
+        left = until - time.monotonic()
+        if left <= 0:
+            return  # as after a failed copy, the missing status of a worker shows that its folder was not copied
         with suppress(SweepError):  # its missing status shows the failure
             folder = worker_folder(into, rank)
             folder.mkdir(parents=True, exist_ok=True)
-            copy_folder(host, str(worker_folder(remote, rank)), folder, seconds=until - time.monotonic())
+            copy_folder(host, str(worker_folder(remote, rank)), folder, seconds=left)
 
 
 def copy_folder(host: str, remote: str, into: Path, *, seconds: float) -> None:
