@@ -18,6 +18,7 @@ import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path, PurePosixPath
@@ -38,6 +39,29 @@ _cleaned: set[Path] = set()
 _CHUNK_BYTES = 2**20
 
 
+_confined: ContextVar[tuple[Path, ...]] = ContextVar("_confined", default=())
+
+
+@contextmanager
+def confined_to(folders: Sequence[Path]) -> Iterator[None]:
+    """Context in which a link in one of ``folders`` (without links themselves) that leads out of them is not read."""
+    token = _confined.set(tuple(folders))
+    try:
+        yield
+    finally:
+        _confined.reset(token)
+
+
+def _check_confined(path: AnyPath) -> None:
+    folders = _confined.get()
+    if not folders:
+        return
+    named, real = Path(path).absolute(), Path(os.path.realpath(path))
+    # Files outside, such as the shipped prices, are read only if vmselect itself names them.
+    if any(map(named.is_relative_to, folders)) and not any(map(real.is_relative_to, folders)):
+        raise OSError(0, "it is a link that leads out of the folders that may be read")
+
+
 # -- reading -----------------------------------------------------------------------------------------------------------
 
 
@@ -47,6 +71,7 @@ def read_bytes(path: AnyPath, *, noun: str, limit: int, error: type[VmselectErro
     Failures raise ``error``, with a message that calls the file a ``noun``, such as "record".
     """
     try:
+        _check_confined(path)
         handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
         try:
             about = os.fstat(handle)

@@ -7,6 +7,7 @@ import contextlib
 import json
 import os
 import signal
+import subprocess
 import sys
 from dataclasses import asdict
 from pathlib import Path
@@ -170,3 +171,26 @@ def test_a_killed_server_leaves_nothing_behind(session: dict[str, Any], folder: 
     with contextlib.suppress(psutil.NoSuchProcess):
         assert server.status() == psutil.STATUS_ZOMBIE
     assert contents(folder.parent) == session["folder"]
+
+
+def test_a_lone_surrogate_is_answered(folder: Path) -> None:
+    """JSON may contain half of a character, as "\\ud800", which no answer can repeat."""
+    about = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
+    calls = [
+        {"id": 1, "method": "initialize", "params": about},
+        {"method": "notifications/initialized"},
+        {"id": 2, "method": "tools/call", "params": {"name": "check", "arguments": {"profiles": ["\ud800"]}}},
+        {"id": 3, "method": "tools/call", "params": {"name": "\udfff", "arguments": {}}},
+    ]
+    lines = "".join(json.dumps({"jsonrpc": "2.0", **call}) + "\n" for call in calls)
+    with subprocess.Popen(
+        [sys.executable, *CLI], cwd=folder, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as server:
+        assert server.stdin is not None
+        assert server.stdout is not None
+        server.stdin.write(lines)
+        server.stdin.flush()
+        answers = {answer["id"]: answer for answer in (json.loads(server.stdout.readline()) for _ in range(3))}
+        server.stdin.close()
+    assert answers[2]["result"]["isError"]
+    assert answers[3]["result"]["isError"]

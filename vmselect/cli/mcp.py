@@ -25,6 +25,7 @@ import typer
 from vmselect import __version__
 from vmselect._checks import check_path
 from vmselect._imports import require
+from vmselect._io import confined_to
 from vmselect.cli.check import CheckRow, check, check_profiles
 from vmselect.cli.compare import compare, compare_groups, comparison_options, split_names
 from vmselect.cli.estimate import estimate, estimate_trainings
@@ -92,7 +93,7 @@ def mcp(
 
     async def serve() -> None:
         async with stdio.stdio_server() as (messages, answers):
-            await server.run(messages, answers, server.create_initialization_options())
+            await server.run(_Repaired(messages), answers, server.create_initialization_options())
 
     try:
         asyncio.run(serve())
@@ -165,7 +166,9 @@ class Tool:
         for name, value in values.items():
             if isinstance(value, Path) or (name in PATHS and value is not None):
                 values[name] = _restrict(name, value, folders)
-        return self.answer(**values)
+        # Links in a folder that is read as a whole.
+        with confined_to(folders):
+            return self.answer(**values)
 
 
 @functools.cache
@@ -411,7 +414,49 @@ def _plain_findings(findings: Iterable[Finding]) -> list[dict[str, Any]]:
     return [asdict(finding) for finding in findings]
 
 
+def _encodable(text: str) -> str:
+    """``text`` without lone surrogates, such as those of file names that are not UTF-8: JSON cannot transport them."""
+    return text.encode(errors="replace").decode()
+
+
 # -- server ------------------------------------------------------------------------------------------------------------
+
+
+class _Repaired:
+    """The messages of an agent. Those with lone surrogates, which the SDK drops, are repaired and thus answered."""
+
+    def __init__(self, messages: Any) -> None:
+        self._messages = messages
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._messages, name)
+
+    def __aiter__(self) -> _Repaired:
+        return self
+
+    async def __anext__(self) -> Any:
+        return _repair(await self._messages.__anext__())
+
+    async def __aenter__(self) -> _Repaired:
+        await self._messages.__aenter__()
+        return self
+
+    async def __aexit__(self, *problem: Any) -> Any:
+        return await self._messages.__aexit__(*problem)
+
+
+def _repair(message: Any) -> Any:
+    """A message that could not be parsed, with lone surrogates replaced; ``message`` itself if that does not help."""
+    from pydantic import ValidationError
+
+    if not isinstance(message, ValidationError):
+        return message
+    try:
+        text = _encodable(json.dumps(json.loads(message.errors()[0]["input"]), ensure_ascii=False))
+        parsed = _require("mcp.types").jsonrpc_message_adapter.validate_json(text, by_name=False)
+        return _require("mcp.shared.message").SessionMessage(parsed)
+    except (ValueError, TypeError, RecursionError):
+        return message
 
 
 def make_server(server_module: Any, folders: Sequence[Path]) -> Any:
@@ -440,8 +485,9 @@ def make_server(server_module: Any, folders: Sequence[Path]) -> Any:
             async with one_at_a_time:
                 answer = await asyncio.to_thread(tool.call, request.arguments or {}, folders)
         except (VmselectError, OSError) as error:
-            return types.CallToolResult(content=[types.TextContent(type="text", text=str(error))], is_error=True)
-        text = json.dumps(answer, ensure_ascii=False, allow_nan=False)
+            problem = types.TextContent(type="text", text=_encodable(str(error)))
+            return types.CallToolResult(content=[problem], is_error=True)
+        text = _encodable(json.dumps(answer, ensure_ascii=False, allow_nan=False))
         return types.CallToolResult(
             content=[types.TextContent(type="text", text=text)], structured_content=json.loads(text)
         )

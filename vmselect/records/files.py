@@ -120,6 +120,12 @@ def parse_record(text: bytes, *, source: str, kind: str | None = None) -> Record
     """Parse the ``text`` of a file as a record of ``kind``, or of any kind if None. Errors name the file ``source``."""
     noun = KINDS[kind].noun if kind else "record"
     text = text.removeprefix(b"\xef\xbb\xbf")
+    # Millions of empty values in a file of allowed size would take gigabytes once parsed.
+    if sum(map(text.count, (b",", b"[", b"{"))) > MAX_VALUES:
+        raise ProfileError(
+            f"{source}: this file is not a {noun}: it has more than {MAX_VALUES:,} values. "
+            "Pass a file that vmselect wrote."
+        )
     try:
         record = _adapter().validate_json(text)
     except ValidationError as invalid:
@@ -179,12 +185,20 @@ def _upgrade(text: bytes, invalid: ValidationError, *, source: str, noun: str) -
 
 
 def _describe(invalid: ValidationError, noun: str) -> str:
+    # Listing all errors of a hostile file takes much longer than finding them.
+    if (count := invalid.error_count()) > MAX_LISTED_ERRORS:
+        return f"this {noun} is invalid: {count:,} fields are wrong. Pass a file that vmselect wrote."
     errors = invalid.errors(include_url=False, include_input=False)
     where = errors[0]["loc"]  # begins with the kind
     first = {**errors[0], "loc": where[1:] if where and where[0] in KINDS else where}
     more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
     return f"this {noun} is invalid: {describe_invalid(first)}{more}. Correct the field or probe again."
 
+
+MAX_VALUES = 2_000_000
+"""Maximum number of values in a record file. The largest record that a probe writes, of transfers, has 800,000."""
+
+MAX_LISTED_ERRORS = 1_000
 
 MAX_FILE_BYTES = 32 * 1024 * 1024
 """Maximum size of a record file. A profile of a million steps has about half a megabyte."""

@@ -74,6 +74,22 @@ def test_paths_outside_the_folders_are_refused(given: str, folder: Path) -> None
             call("rank", folder, profiles=["profiles"], epochs=50, **{name: given})
 
 
+def test_a_link_in_a_folder_does_not_lead_out_of_it(folder: Path) -> None:
+    """A folder is read as a whole, so an agent need not name the link."""
+    (folder / "profiles" / "link.json").symlink_to(folder.parent / "private" / "secret.json")
+    for profiles in ("profiles", "profiles/."):
+        with pytest.raises(ProfileError, match="link"):
+            call("estimate", folder, profiles=[profiles], epochs=5)
+    answer = list_tools()["check"].call({"profiles": ["profiles"]}, [folder])
+    assert "g6.xlarge" not in json.dumps(answer)
+    assert [error for error in answer["errors"] if "link.json" in error]
+    inside = [folder, folder.parent / "private"]
+    assert list_tools()["check"].call({"profiles": ["profiles"]}, inside)["errors"] == []
+    (folder / "profiles" / "link.json").unlink()
+    (folder / "profiles" / "history").symlink_to(folder.parent / "private")
+    assert call("estimate", folder, profiles=["profiles"], epochs=5)["errors"] == []
+
+
 def test_a_second_folder_may_be_read(folder: Path) -> None:
     private = folder.parent / "private"
     arguments = {"profiles": ["profiles", str(private)]}

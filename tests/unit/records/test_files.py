@@ -14,7 +14,7 @@ from tests.support.profiles import make_profile
 from vmselect import _io
 from vmselect._io import Url, check_place
 from vmselect.errors import ArgumentError, ProfileError
-from vmselect.records import Profile
+from vmselect.records import Profile, files
 from vmselect.records.files import KINDS, RecordFile, parse_record, unsent_folder
 
 PROFILE = make_profile("g4dn.xlarge", [0.1, 0.30000000000000004, 1e-7], metrics={"loss": 0.1})
@@ -318,3 +318,22 @@ def test_old_studies_keep_their_values(number: int) -> None:
 def test_an_invalid_file_is_named_with_the_reason(text: bytes, reason: str) -> None:
     with pytest.raises(ProfileError, match=rf"^a\.json: .*{reason}"):
         parse_record(text, source="a.json")
+
+
+@pytest.mark.parametrize("part", ["{},", "[],", "0,"])
+def test_a_file_of_millions_of_values_is_refused_before_it_is_parsed(
+    tmp_path: Path, part: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Parsed, a file of allowed size would take gigabytes."""
+    monkeypatch.setattr(files, "_adapter", lambda: pytest.fail("the file was parsed"))
+    path = tmp_path / "odd.json"
+    path.write_text(f'{{"format": 3, "kind": "training", "x": [{part * (files.MAX_VALUES + 1)}0]}}')
+    with pytest.raises(ProfileError, match="values"):
+        vs.load_profiles(path)
+
+
+def test_thousands_of_wrong_fields_are_counted_and_not_listed(tmp_path: Path) -> None:
+    data = json.loads(make_profile("g4dn.xlarge").to_json()) | {f"odd {number}": 0 for number in range(2_000)}
+    (tmp_path / "odd.json").write_text(json.dumps(data))
+    with pytest.raises(ProfileError, match="2,000 fields"):
+        vs.load_profiles(tmp_path / "odd.json")
