@@ -55,11 +55,14 @@ def show(value: object, *, longest: int = 60) -> str:
 
 def is_number(value: object) -> TypeGuard[int | float]:
     """Return whether ``value`` is a finite number and not a bool."""
-    if isinstance(value, bool) or type(value).__name__ == "bool" or not isinstance(value, Real):
+    # A bool is a Real in Python, but True for a number is a mistake of the caller. numpy's bool is no Real.
+    if isinstance(value, bool) or not isinstance(value, Real):
         return False
     try:
         return math.isfinite(value)
-    except (TypeError, ValueError, OverflowError):  # a whole number too large for a float
+    # OverflowError: a whole number too large for a float. TypeError and ValueError: a Real class of another package
+    # may refuse to become a float.
+    except (TypeError, ValueError, OverflowError):
         return False
 
 

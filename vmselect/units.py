@@ -83,14 +83,15 @@ def format_kg(kg: float) -> str:
     return _format_thousandths(kg, "g", "kg")
 
 
-def _format_thousandths(value: float, small: str, large: str) -> str:
+def _format_thousandths(value: float, smaller_unit: str, unit: str) -> str:
+    """A ``value`` in ``unit`` as text; below 1 in ``smaller_unit``, which is a thousandth of ``unit``."""
     if not math.isfinite(value):
         return "unknown"
     if value < 0:
-        return "-" + _format_thousandths(-value, small, large)
+        return "-" + _format_thousandths(-value, smaller_unit, unit)
     if value < 0.9995:
-        return f"{value * 1000:.3g} {small}"
-    return f"{value:.3g} {large}" if value < 999.5 else f"{value:,.0f} {large}"
+        return f"{value * 1000:.3g} {smaller_unit}"
+    return f"{value:.3g} {unit}" if value < 999.5 else f"{value:,.0f} {unit}"
 
 
 def format_chance(chance: float) -> str:

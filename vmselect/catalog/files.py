@@ -603,6 +603,9 @@ def _terms() -> tuple[ProviderTerms, ...]:
 def provider_terms(provider: str, *, service: str | None = None) -> ProviderTerms | None:
     """Return the terms of billing and availability of a provider's service; None for an unknown provider.
 
+    Without ``service``, or with one that is not listed (price files may name services as they like), these are the
+    terms of the provider's first service, its virtual machines.
+
     >>> provider_terms("azure").reference_region, provider_terms("my-cluster")
     ('eastus', None)
     """

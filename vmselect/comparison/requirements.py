@@ -370,14 +370,16 @@ class Need:
 
         If more is better, the grade is ``value / best``, where ``best`` is the best value of all candidates. If less is
         better, it is ``best / value``. In both cases it is 0 if a limit is not met. If neither is better, it is 1 if
-        the condition is met, else 0.
+        the condition is met, else 0. Without a condition, a fact that is true or false, such as ``managed``, has the
+        grade 1 if it is true. Other values without a direction or a ``best`` (None if no candidate has a number) have
+        the grade 0.
         """
         if value is None:
             return 0.0
         if self.direction is None and self.is_condition:
             return float(self.is_met(value))
         if self.direction is None or not is_number(value) or best is None:
-            return float(value is True)
+            return float(value is True)  # is_number excludes bools, so they end here
         if self.is_condition and not self.is_met(value):
             return 0.0
         if value == best:

@@ -323,7 +323,7 @@ def _mean(values: Iterable[float]) -> float | None:
 
 # -- runs --------------------------------------------------------------------------------------------------------------
 
-READ: Mapping[str, Callable[[Record], Value | None]] = {
+BUILT_IN_FACTORS: Mapping[str, Callable[[Record], Value | None]] = {
     **{name: attrgetter(name) for name in ("instance_type", "provider", "region", "kind")},
     "model": lambda record: getattr(record, "model", None),
     "batch_size": lambda record: getattr(record, "batch_size", None),
@@ -336,7 +336,7 @@ READ: Mapping[str, Callable[[Record], Value | None]] = {
 }
 """Names by which every record can be grouped, in addition to its factors, and functions that read them."""
 
-TASK_KEYS = frozenset(READ) - {"model", "batch_size", "kind"}
+TASK_KEYS = frozenset(BUILT_IN_FACTORS) - {"model", "batch_size", "kind"}
 """Names by which records can be grouped that do not affect what is trained; a custom factor may affect it."""
 
 UNKNOWN = "unknown"
@@ -515,7 +515,7 @@ def read_level(record: Record, name: str) -> Value:
     """The level of the factor ``name`` in a record. A factor takes precedence over an attribute of the same name."""
     if name in record.factors:
         return record.factors[name]
-    value = READ[name](record) if name in READ else None
+    value = BUILT_IN_FACTORS[name](record) if name in BUILT_IN_FACTORS else None
     return UNKNOWN if value is None else value
 
 
@@ -562,10 +562,11 @@ def _from_records(
 
 
 def _check_names(records: Sequence[Record], names: Sequence[str]) -> None:
+    """Raise an error if no record has a factor of ``names``, or if its level is unknown in all records."""
     factors = sorted({key for record in records for key in record.factors})
     for name in names:
-        if name not in READ and name not in factors:
-            choices = ", ".join([*READ, *(factor for factor in factors if factor not in READ)])
+        if name not in BUILT_IN_FACTORS and name not in factors:
+            choices = ", ".join([*BUILT_IN_FACTORS, *(factor for factor in factors if factor not in BUILT_IN_FACTORS)])
             raise ArgumentError(f"No record has the factor {name!r}. Choose one of: {choices}.")
         if all(read_level(record, name) == UNKNOWN for record in records):
             raise ComparisonError(f"The {name} is unknown in all records. Group by another factor.")

@@ -287,7 +287,9 @@ def _check_phases(phases: object, title: str) -> list[Phase]:
 def _scale_terms(model: RuntimeModel, part: RuntimeEstimate, factor: float, *, first: bool) -> dict[str, float]:
     """Seconds of the terms of ``part`` if each epoch takes ``factor`` times as long.
 
-    ``first`` is True in the first phase, which includes the times that occur once.
+    A phase is a number of successive epochs that take equally long, such as those before layers are unfrozen. A
+    training is a sequence of phases, and ``part`` is the estimate of one of them by ``model``, as if it took as long as
+    measured. ``first`` is True in the first phase: only this one includes what occurs once, such as compilation.
     """
     scaled = dict(part.terms)
     for name, (fixed, per_epoch) in model.terms.items():

@@ -72,9 +72,9 @@ from vmselect.records import Profile
 from vmselect.units import count_epochs, format_seconds
 
 DRIFT_FASTER, DRIFT_SLOWER, DRIFT_BLOCKS = 0.03, 0.06, 4.0
-"""Prior relative standard deviations of a machine's speed during a run (towards faster and slower), and the number of
-observed blocks of steps that this prior weighs as much as. Machines slow down (heat, other tenants) more easily than
-they speed up."""
+"""Prior relative standard deviations of a machine's speed during a run (towards faster and slower), and the weight of
+this prior: it counts as much as the rates of ``DRIFT_BLOCKS`` measured epochs (see ``_drift``). Machines slow down
+(heat, other tenants) more easily than they speed up."""
 
 EPOCH_SPREAD, EPOCH_READINGS, EPOCH_LASTING, EPOCH_DRIFT = 0.0075, 2.0, 1.0, 0.005
 """Constants for times of whole epochs: prior relative spread; number of observed epochs that this prior weighs as much
@@ -439,11 +439,15 @@ def _drift(rates: Sequence[float], prior: float, within_run: float, runs: int, c
     the standard deviation of the speed that is assumed before any measurement. ``within_run`` is the drift within the
     runs; the speed is assumed to differ as much between runs.
     """
+    # The prior variance is averaged with the measured one, as if it came from DRIFT_BLOCKS further measurements.
     squares, freedom = DRIFT_BLOCKS * prior**2, DRIFT_BLOCKS
     if len(rates) > 1 and (center := statistics.median(rates)) > 0:
         squares += math.fsum((rate / center - 1) ** 2 for rate in rates)
         freedom += len(rates) - 1
-    return quantile(confidence, freedom) * math.sqrt((squares / freedom + within_run**2) * (1 + 1 / runs) / 2)
+    # The difference between a training and the mean of n probed runs has 1 + 1/n times the variance of one run. The
+    # priors describe the difference from a single probed run, so the factor is relative to n = 1, where it is 1 + 1.
+    variance = (squares / freedom + within_run**2) * (1 + 1 / runs) / 2
+    return quantile(confidence, freedom) * math.sqrt(variance)
 
 
 def fit_totals(profiles: Sequence[Profile], *, scale: float, confidence: float) -> RuntimeModel:

@@ -794,13 +794,17 @@ def _read_locals(local: dict[str, Any], callback_list: CallbackList) -> FitFacts
         has_validation=local["validation_data"] is not None if "validation_data" in local else None,
         # The worker threads of a PyDataset outlive an epoch that was cut short, and cannot be started again.
         can_restart="PyDataset" not in type(adapter).__name__,
-        self_tuning_input=None if adapter is None else _tunes_itself(local["epoch_iterator"], adapter),
+        self_tuning_input=None if adapter is None else _autotunes_input(local["epoch_iterator"], adapter),
         # Keras creates a new iterator at each epoch, unless steps_per_epoch is given for endless data.
         continuous_input=None if adapter is None else batches is None and local.get("steps_per_epoch") is not None,
     )
 
 
-def _tunes_itself(iterator: object, adapter: Adapter) -> bool:
+def _autotunes_input(iterator: object, adapter: Adapter) -> bool:
+    """Return whether a thread of tf.data tunes the input pipeline during the training.
+
+    TensorFlow may wait for this thread after an epoch (see :mod:`vmselect.estimation.overheads`).
+    """
     enabled = attempt(lambda: [adapter._dataset.options().autotune.enabled])
     if enabled is not None:  # a tf.data dataset, with autotuning unless disabled
         return bool(enabled[0] is not False)

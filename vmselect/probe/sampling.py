@@ -484,9 +484,11 @@ def watch_call(frame: FrameType, name: str = "fit") -> Callable[[], bool] | None
             faulthandler.dump_traceback(dump, all_threads=True)
             dump.seek(0)
             stacks = dump.read().decode("ascii", "replace").split("\n\n")
-        # A stack that is truncated, or not listed at all, may contain the call.
-        mine = next((stack for stack in stacks if heading in stack), "..." if "..." in stacks[-1] else "")
-        lines = mine.splitlines()
+        # faulthandler lists at most 100 threads and 100 calls of each, and writes "..." for what it leaves out.
+        is_cut = "..." in stacks[-1]
+        own_stack = next((stack for stack in stacks if heading in stack), "..." if is_cut else "")
+        lines = own_stack.splitlines()
+        # What was left out may contain the call, so the call then counts as running.
         return sum(line.endswith(ending) for line in lines) >= calls or any(line.strip() == "..." for line in lines)
 
     return is_running
@@ -501,7 +503,7 @@ class Observation:
     def __init__(self, sample: float | None, alarm: Alarm | None = None) -> None:
         self._sampler = None if sample is None else Sampler(sample, alarm=alarm)
         self._fetches: FetchClock | None = None
-        self._method = "loop"
+        self._method = "loop"  # how the input wait is measured, as it is recorded: loop, trainer or epoch iterator
         self._undo: Callable[[], None] | None = None
         self._input_wait: InputWait | None = None
         self.trace: TensorFlowTrace | None = None
@@ -557,7 +559,11 @@ class Observation:
         return iter(batches) if self._fetches is None else self._fetches.watch(batches)
 
     def time_fetches(self, owner: object, first: str, last: str) -> None:
-        """Measure each batch fetch from the call of ``owner``'s method ``first`` to the end of its method ``last``."""
+        """Measure each batch fetch from the call of ``owner``'s method ``first`` to the end of its method ``last``.
+
+        If ``owner``, a part of a trainer, has no such methods, fetches are measured only where the training loop itself
+        calls :meth:`watch` or :meth:`fetcher`.
+        """
         if self._fetches is not None:
             self._undo = time_fetches(self._fetches, owner, first, last)
             self._method = "loop" if self._undo is None else "trainer"

@@ -303,11 +303,14 @@ class Trainings:
         module.Trainer.train = train_with_probe
 
     def _choose_probe(
-        self, callbacks: Iterable[Callback], kind: type, new: type | None = None
+        self, callbacks: Iterable[Callback], kind: type, default_kind: type | None = None
     ) -> tuple[AnyProbe, bool]:
-        """Return the script's own probe of this ``kind`` among ``callbacks``, or a new probe, and whether it is new."""
+        """Return the script's own probe of this ``kind`` among ``callbacks``, or a new probe, and whether it is new.
+
+        ``default_kind`` is the class of a new probe, if ``kind`` is only a base class.
+        """
         own = next((callback for callback in callbacks if isinstance(callback, kind)), None)
-        probe = own if own is not None else self.new_probe(len(self.probes) + 1, new or kind)
+        probe = own if own is not None else self.new_probe(len(self.probes) + 1, default_kind or kind)
         self.probes.append(probe)
         return probe, own is None
 

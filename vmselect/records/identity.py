@@ -207,9 +207,10 @@ def training_key(profile: Profile) -> Hashable:
 class Condition(NamedTuple):
     """A property of a training that should be equal in all compared records.
 
-    ``read`` reads it from a profile, and ``remedy`` is the advice if records differ in it. ``part`` is "task" (what was
-    trained), "software" or "run" (how it was run). If the user passes one of the arguments in ``replaced_by``, that
-    argument replaces the property in all records, so records may differ in it.
+    ``read`` reads it from a profile, and ``remedy`` is the advice if records differ in it. ``part`` has three values:
+    "task" (what was trained; profiles that differ in it are never compared), "software" (backend, precision, jit; a
+    difference is a finding) and "run" (how it was run; only repetitions must agree in it). If the user passes one of
+    the arguments in ``replaced_by``, that argument replaces the property in all records, so records may differ in it.
     """
 
     name: str
@@ -459,7 +460,9 @@ def check_comparable(
     findings = []
     for condition in CONDITIONS:
         values = distinct_values(profiles, condition.read)
-        if len(values) < 2 or condition.part == "run" or not condition.replaced_by.isdisjoint(arguments):
+        is_replaced = not condition.replaced_by.isdisjoint(arguments)
+        # Machines may run a task differently, so conditions of the part "run" only matter between repetitions.
+        if len(values) < 2 or is_replaced or condition.part == "run":
             continue
         if condition.part == "task":
             raise error(
@@ -474,6 +477,15 @@ def check_comparable(
                     f"Probe all machines with the same {condition.name}.",
                 )
             )
+    _check_steps(profiles, arguments, error)
+    return (*findings, *_find_unvalidated(profiles, arguments))
+
+
+def _check_steps(profiles: Sequence[Profile], arguments: Collection[str], error: type[VmselectError]) -> None:
+    """Raise ``error`` if profiles with the same batch size differ in the steps of an epoch or of a validation.
+
+    Their data then differ in size, even if the profiles do not contain the number of examples.
+    """
     for replacing, field, option in (
         (DATA, "steps_per_epoch", "examples"),
         (VALIDATION, "validation_steps", "validation_examples"),
@@ -487,7 +499,6 @@ def check_comparable(
                     f"The profiles at batch size {size or 'unknown'} differ in {field.replace('_', ' ')} "
                     f"({list_values(steps)}), so their data differ. Rank the profiles separately, or pass {option}=."
                 )
-    return (*findings, *_find_unvalidated(profiles, arguments))
 
 
 def list_values(values: Iterable[Value | None], *, most: int = 4) -> str:

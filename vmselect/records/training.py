@@ -642,6 +642,7 @@ def _check_times(name: str, value: Any) -> list[float]:
     """Validate ``value``, a number or a sequence of numbers, and return it as a list of seconds."""
     if value is None:
         return []
+    # A text is checked as one value, so that the error shows it as a whole, not its first character.
     return [check_seconds(name, item) for item in ([value] if isinstance(value, (str, bytes)) else list_items(value))]
 
 

@@ -155,29 +155,29 @@ def _interactions_plot(effects: Effects) -> Plot:
 
 def _intervals(
     frame: pd.DataFrame,
-    name: Callable[[Mapping[Hashable, Any]], str],
+    name_row: Callable[[Mapping[Hashable, Any]], str],
     *,
     color_by: Callable[[Mapping[Hashable, Any]], object] = lambda _: None,
     **texts: str,
 ) -> Plot:
-    """Data of a chart with a percentage and its interval per row of ``frame``.
+    """Data of a chart with a percentage and its interval per row of ``frame``, which ``name_row`` names.
 
     Rows with equal results of ``color_by`` have the same color.
     """
-    records = frame.head(MAX_ROWS).to_dict("records")
-    colors = list(dict.fromkeys(map(color_by, records)))
-    rows = []
-    for record in records:
-        ends = {key: record[f"percent{suffix}"] for key, suffix in (("value", ""), ("low", "_low"), ("high", "_high"))}
-        rows.append(
+    rows = frame.head(MAX_ROWS).to_dict("records")
+    colors = list(dict.fromkeys(map(color_by, rows)))
+    bars = []
+    for row in rows:
+        ends = {key: row[f"percent{suffix}"] for key, suffix in (("value", ""), ("low", "_low"), ("high", "_high"))}
+        bars.append(
             {
-                "name": name(record),
-                "slot": colors.index(color_by(record)) % len(SERIES),
+                "name": name_row(row),
+                "slot": colors.index(color_by(row)) % len(SERIES),
                 **{key: None if pd.isna(end) else end for key, end in ends.items()},
-                "text": [name(record), format_percent(record)],
+                "text": [name_row(row), format_percent(row)],
             }
         )
-    return {"kind": "intervals", **texts, "rows": rows}
+    return {"kind": "intervals", **texts, "rows": bars}
 
 
 def interaction_plots(effects: Effects) -> list[Plot]:

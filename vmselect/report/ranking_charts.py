@@ -215,10 +215,10 @@ def epochs_points(ranking: Ranking, value: Value, *, most: int = MAX_EPOCH_LINES
     Candidates that are best at some number of epochs come first, then the best of the ranking; at most ``most``.
     """
     counts = _counts(ranking)
-    wider = ranking.rerank(epochs=counts, **NO_LIMITS)
-    interval = wider.assessment.measures[value]
+    unlimited = ranking.rerank(epochs=counts, **NO_LIMITS)
+    interval = unlimited.assessment.measures[value]
     per_unit = SECONDS_PER_HOUR if value == "time" else 1.0
-    lines = _lines(wider, interval.value, most)
+    lines = _choose_lines(unlimited, interval.value, most)
     named = labels(ranking.candidates, lines)
     points = {"machine": [named[i] for i in lines for _ in counts], "epochs": [*counts] * len(lines)}
     numbers = {name: part[lines].ravel() / per_unit for name, part in interval._asdict().items()}
@@ -229,9 +229,8 @@ def crossover_points(ranking: Ranking, value: Value) -> pd.DataFrame:
     """A row per crossover within the chart: epochs, instance type of the new best candidate, and its hours or USD."""
     rows: list[tuple[int, str, float]] = []
     for change in ranking.crossovers(value, up_to=_counts(ranking)[-1]):
-        wider = ranking.rerank(epochs=change.epochs, objective=value, **NO_LIMITS)
-        there = wider.best
-        rows.append((change.epochs, there.instance_type, hours(there.seconds) if value == "time" else there.cost_usd))
+        best = ranking.rerank(epochs=change.epochs, objective=value, **NO_LIMITS).best
+        rows.append((change.epochs, best.instance_type, hours(best.seconds) if value == "time" else best.cost_usd))
     return pd.DataFrame(rows, columns=["epochs", "machine", "value"])
 
 
@@ -279,12 +278,18 @@ def _spread_apart(values: list[float], *, share: float) -> list[float]:
     return placed
 
 
-def _lines(wider: Ranking, values: npt.NDArray[np.float64], most: int) -> list[int]:
-    """Indices of the candidates to draw: the best at each number of epochs, then the best at the middle number."""
-    order = wider.assessment.order
+def _choose_lines(unlimited: Ranking, values: npt.NDArray[np.float64], max_lines: int) -> list[int]:
+    """Indices of the candidates to draw: the best at each number of epochs, then the best at the middle number.
+
+    ``unlimited`` is the ranking at all numbers of epochs of the chart, without limits. Its ``order`` has an array per
+    number of epochs: the indices of the candidates, best first by the objective. ``values`` has a row per candidate and
+    a column per number of epochs: the time or cost that is drawn, which may order them differently from the objective.
+    """
+    order = unlimited.assessment.order
     leaders = [int(rows[np.argmin(values[rows, column])]) for column, rows in enumerate(order) if len(rows)]
-    decided = [int(i) for i in order[len(order) // 2][: 4 * most]] if order else []
-    return list(dict.fromkeys([*leaders, *decided]))[:most]
+    # Even if all leaders are among the first max_lines, these are enough to fill up the chart.
+    runners_up = [int(i) for i in order[len(order) // 2][:max_lines]] if order else []
+    return list(dict.fromkeys([*leaders, *runners_up]))[:max_lines]
 
 
 # -- terms -------------------------------------------------------------------------------------------------------------

@@ -160,8 +160,8 @@ class Plan:
     determine where a trial runs. Trials with equal levels of the factors in ``blocks`` form a block and run one after
     another. The order of the blocks, and of the trials in each block, is shuffled with ``seed``. ``minutes`` is the
     time limit of a trial, and ``expected_minutes`` its expected duration, for estimates of the cost. The runner
-    ``local`` accepts cloud instance types only with ``stand_ins=True``: the times of this computer are then recorded
-    as theirs.
+    ``local`` accepts cloud instance types only with ``stand_ins=True``: this computer then stands in for them, which
+    means that its times are recorded under their names. Nothing is rented.
 
     >>> plan = Plan("python train.py --batch {batch_size}",
     ...             factors={"machine": ["small", "big"], "batch_size": [64, 256]},
