@@ -1,4 +1,7 @@
-"""Statistics of measurements beyond ``compare``: effects of factors, speed-up of several machines, requirements."""
+"""Public namespace ``vmselect.stats``: ``effects``, ``scaling`` and ``Requirements`` of the package comparison.
+
+It contains no code of its own. ``vmselect.compare`` is used so often that it is outside of this namespace.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Changes of time and cost between two sets of profiles of the same trainings, such as before and after a commit."""
+"""Changes of time and cost between two sets of profiles of the same trainings, such as before and after a commit.
+
+The models of the JSON (:class:`ChangesOutput`) are at the end of this module.
+"""
 
 from __future__ import annotations
 

@@ -5,6 +5,8 @@
 Levels are coded so that the effects of a factor sum to zero: an effect is the difference from the average over all
 levels, averaged over the levels of the other factors. Every cell (combination of levels) has the same weight, even if
 the cells have different numbers of runs or some have none.
+
+The models of the JSON (:class:`EffectsOutput`) are at the end of this module.
 """
 
 from __future__ import annotations

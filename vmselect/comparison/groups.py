@@ -1,6 +1,9 @@
 # Models that are made from dataclasses are variables for mypy, not types.
 # mypy: disable-error-code="valid-type,call-arg"
-"""``compare``: test whether groups of runs differ, and estimate by how much, with intervals."""
+"""``compare``: test whether groups of runs differ, and estimate by how much, with intervals.
+
+The models of the JSON (:class:`ComparisonOutput`) are at the end of this module.
+"""
 
 from __future__ import annotations
 

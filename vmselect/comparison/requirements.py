@@ -6,6 +6,8 @@ A requirement (class ``Need``) is graded by best / value if less is better, and 
 condition has the grade 1 or 0. The score of a candidate is the weighted mean of its grades, from 0 to 100. A candidate
 that fails a mandatory condition (``must``) is excluded, with the reason. Every grade comes with the fact on which it is
 based, and with the source and date of that fact.
+
+The models of the JSON (:class:`ScoresOutput`) are at the end of this module.
 """
 
 from __future__ import annotations

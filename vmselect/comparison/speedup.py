@@ -5,6 +5,8 @@
 Speed-ups are ratios of predicted times of whole trainings, so they include start-up, validation and epoch boundaries.
 The interval of a ratio is derived from the intervals of its two times by the MOVER method (Zou and Donner 2008) on the
 logarithms: the squared distances from the estimates to the bounds are added.
+
+The models of the JSON (:class:`ScalingOutput`) are at the end of this module.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Time of a training besides ordinary steps, and the findings about it.
+"""Time besides ordinary steps (such as TensorFlow's wait between epochs, validation, checkpoints), and its findings.
 
 That is: epoch boundaries, the smaller last batch, pauses, checkpoints, validation, and cold first
 runs. The first run on a new machine is often slower than later runs, because caches are empty. A

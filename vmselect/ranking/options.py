@@ -1,4 +1,4 @@
-"""Every option of a ranking, declared once, and the checked settings of a ranking.
+"""Options of a ranking, declared once (command line, MCP and JSON follow from it), and the checked settings.
 
 :data:`OPTIONS` is the only list of options: :meth:`Settings.read` checks the arguments of :func:`vmselect.rank` by it,
 and the command line, the tools for agents and the settings in JSON take names, types and texts from it. To add an

@@ -1,7 +1,7 @@
-"""Record files: their kinds and formats; saving, finding and reading them in files, folders and at URLs.
+"""Record files: saving, finding and reading them in files, folders and at URLs. To add a kind, add it to ``KINDS``.
 
-A new kind requires a module and a line in ``KINDS``. A changed format requires a new format number, an upgrade step,
-a line in the history below, and a frozen file of the old format in ``tests/data``.
+The model of a kind has its own module beside this one. To change a format, add a format number, an upgrade step in
+``KINDS``, a line in the history below, and a frozen file of the old format in ``tests/data``.
 
 The file of a record that is being measured is its own draft (:class:`RecordFile`): it has its final name from the
 first write on, and the outcome "interrupted" until the measurement ends. If the process is killed, the file is a valid

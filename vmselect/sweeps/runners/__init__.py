@@ -1,4 +1,8 @@
-"""Runners: start, watch, fetch and stop trials on this machine, over ssh, on Slurm or on rented machines."""
+"""Runners start, watch, fetch and stop trials. To add a runner, write a ``Runner`` and add it to ``make_runner``.
+
+There are runners for this machine, ssh, Slurm and rented machines. The name of a runner is also in ``RUNNERS`` of
+:mod:`vmselect.sweeps.plan`, and the fields of its handle in ``NEEDED`` of :mod:`vmselect.sweeps.journal`.
+"""
 
 from __future__ import annotations
 
