@@ -69,6 +69,18 @@ class RankingError(VmselectError):
     """The machines cannot be ranked."""
 
 
+class MissingNamesError(CatalogError, RankingError):
+    """A machine, batch size, region, provider or GPU that was asked for by name cannot be ranked.
+
+    ``names`` are the values of the ``argument`` that are missing.
+    """
+
+    def __init__(self, message: str, argument: str = "", names: tuple[str | int, ...] = ()) -> None:
+        super().__init__(message)
+        self.argument = argument
+        self.names = names
+
+
 class ComparisonError(VmselectError):
     """Records cannot be compared, or do not contain the requested metric."""
 

@@ -48,7 +48,7 @@ from vmselect.catalog.offer import (
     is_built,
     merge_frames,
 )
-from vmselect.errors import ArgumentError, CatalogError
+from vmselect.errors import ArgumentError, CatalogError, MissingNamesError
 from vmselect.findings import Finding
 from vmselect.units import count_of, list_some
 
@@ -443,16 +443,19 @@ class Catalog:
         if name in names:
             return
         if column == "instance_type" and (machine := files.describe_unpriced(name)):
-            raise CatalogError(f"The catalog has no price of {name} ({machine}). {NO_PRICE_REMEDY}")
+            message = f"The catalog has no price of {name} ({machine}). {NO_PRICE_REMEDY}"
+            raise MissingNamesError(message, column, (name,))
         if column == "gpu_model" and (machines := files.unpriced_with(name)):
             listed = list_some(machines, 4)
-            raise CatalogError(f"The catalog has no price of a machine with GPU {name} ({listed}). {NO_PRICE_REMEDY}")
+            message = f"The catalog has no price of a machine with GPU {name} ({listed}). {NO_PRICE_REMEDY}"
+            raise MissingNamesError(message, "gpu", (name,))
         noun = {"gpu_model": "GPU", "instance_type": "instance type"}.get(column, column)
         remedy = f" {NO_REGION_REMEDY}" if column == "region" else ""
         hint = describe_nearest(name, names)
         if column == "instance_type" and (date := files.last_sold(name)):
             hint = f"The shipped prices of {date} contain it: use Catalog.embedded({date!r}), or --date {date}."
-        raise CatalogError(f"The catalog ({self.origin}) has no {noun} {show(name)}. {hint}{remedy}")
+        message = f"The catalog ({self.origin}) has no {noun} {show(name)}. {hint}{remedy}"
+        raise MissingNamesError(message, "gpu" if column == "gpu_model" else column, (name,))
 
     def _as_offer(self, label: int, frame: pd.DataFrame) -> Offer:
         values: dict[str, Any] = {str(name): value for name, value in frame.loc[label].items()}

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,14 +15,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from vmselect._io import check_place, has_file
-from vmselect.cli.output import print_err, working
-from vmselect.errors import ArgumentError, CatalogError
+from vmselect.cli.output import flag, print_err, working
+from vmselect.errors import ArgumentError, CatalogError, MissingNamesError
 from vmselect.ranking.options import BY_NAME, ESTIMATE, LIMITS, OPTIONS, PRICES, Option
 from vmselect.units import count_of
 
 if TYPE_CHECKING:
     from vmselect.catalog import Catalog
     from vmselect.ranking import Ranking
+    from vmselect.records import Profile
 
 limit_option = functools.partial(typer.Option, rich_help_panel=LIMITS)
 price_option = functools.partial(typer.Option, rich_help_panel=PRICES)
@@ -100,6 +101,10 @@ class RankingOptions:
 
     model: Annotated[str | None, typer.Option(help="Use only the profiles of this model.")] = None
     fit: Annotated[str | None, typer.Option(help="Number or name of the fit to rank, if a script has several.")] = None
+    ignore_missing: Annotated[
+        bool,
+        flag("--ignore-missing", help="Warn of named machines, batch sizes, regions, ... without a rank, do not fail."),
+    ] = False
     keep: KeepOption = None
     recalibrate: RecalibrateOption = None
     catalog: CatalogOption = None
@@ -111,7 +116,6 @@ class RankingOptions:
     def rank(self, profiles: list[str], **arguments: Any) -> Ranking:
         """Rank the machines of the profiles; ``arguments`` are further arguments of :func:`vmselect.rank`."""
         from vmselect.estimation.programs import choose_profiles
-        from vmselect.ranking import rank
         from vmselect.records import load_profiles, load_records
         from vmselect.sweeps import read_state
         from vmselect.sweeps.run import skipped_findings
@@ -119,7 +123,7 @@ class RankingOptions:
         fit = int(self.fit) if self.fit is not None and self.fit.isdecimal() else self.fit
         with working("Ranking machines"):
             records = choose_profiles(load_profiles(profiles), model=self.model, fit=fit)
-            ranking = rank(records, **(self._arguments() | arguments))
+            ranking = self._rank_named(records, self._arguments() | arguments)
             if self.recalibrate:
                 ranking = ranking.recalibrated(load_records(self.recalibrate))
         sweeps = [path for path in profiles if has_file(Path(path, "journal.jsonl"))]
@@ -128,6 +132,28 @@ class RankingOptions:
             kept = ranking.keep(self.keep)
             print_err([f"Kept {count_of(len(kept), 'forecast')} in {check_place('keep', self.keep)}."])
         return ranking.with_findings(spared) if spared else ranking
+
+    def _rank_named(self, profiles: Sequence[Profile], arguments: dict[str, Any]) -> Ranking:
+        """Rank; with ``--ignore-missing``, names that cannot be ranked are dropped and become findings."""
+        from vmselect.findings import Finding
+        from vmselect.ranking import rank
+
+        dropped: list[Finding] = []
+        while True:
+            try:
+                ranking = rank(profiles, **arguments)
+                return ranking.with_findings(dropped) if dropped else ranking
+            except MissingNamesError as missing:
+                value = arguments.get(missing.argument)
+                names = list(value) if isinstance(value, list | tuple) else [value]
+                left = [name for name in names if name not in missing.names]
+                # Without any name left, a filter would match everything, and the ranking would answer another question.
+                if not self.ignore_missing or left == names or not (left or missing.argument == "machines"):
+                    raise
+                arguments = arguments | {missing.argument: left or None}
+                lost = f"{missing.argument}={','.join(map(str, missing.names))} was ignored."
+                dropped.append(Finding("missing-name", lost, str(missing)))
+                print_err([f"Warning: {dropped[-1]}"], always=True)
 
     def _arguments(self) -> dict[str, Any]:
         """Return the options as arguments of :func:`vmselect.rank`, those of an object as this object."""

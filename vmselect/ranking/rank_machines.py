@@ -7,21 +7,23 @@ offers of the catalog, and let :class:`~vmselect.ranking.result.Ranking` decide.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+import numpy as np
+
 from vmselect._checks import check_dataclass, list_items, maybe, suggest_arguments
-from vmselect.catalog import Catalog
+from vmselect.catalog import Catalog, find_nearest, fold_gpu
 from vmselect.convergence import ConvergenceStudy
 from vmselect.diagnosis import Disturbance
 from vmselect.energy import Emissions
-from vmselect.errors import ArgumentError, RankingError
+from vmselect.errors import ArgumentError, MissingNamesError, RankingError
 from vmselect.estimation import RuntimeModel, Workload, fit_runtime
 from vmselect.estimation.programs import epochs_of
 from vmselect.findings import Finding
 from vmselect.prediction.hardware import MachineTypes
 from vmselect.prediction.scaling import Scale, size_per_gpu
-from vmselect.ranking.candidates import add_services, join_offers
+from vmselect.ranking.candidates import Candidates, add_services, join_offers
 from vmselect.ranking.estimates import MachineEstimate, Measured, Studied, Transfer, check_gpu_memory
 from vmselect.ranking.measures import Interruptions
 from vmselect.ranking.options import Objective, Settings, find_home, read_catalog
@@ -31,6 +33,8 @@ from vmselect.ranking.rows import Excluded
 from vmselect.records import Profile, Record
 from vmselect.records.identity import check_comparable, list_values, read_records
 from vmselect.records.inference import InferenceRecord
+
+NO_CANDIDATE = "no machine of this ranking matches it; probe such a machine, or add it with machines="
 
 
 @suggest_arguments(find_home)
@@ -97,7 +101,8 @@ def rank(
         confidence: Confidence level of all intervals.
 
     Machines that the filters leave out, that break a limit or that cannot be estimated are in ``ranking.excluded``,
-    with the reason. :func:`vmselect.serving.rank_inference` ranks inference records.
+    with the reason. A machine, batch size, region, provider or GPU that is named but cannot be ranked raises
+    :class:`~vmselect.errors.MissingNamesError`. :func:`vmselect.serving.rank_inference` ranks inference records.
     """
     chosen, history = _read_profiles(profiles), read_records(history, Record, error=None)
     work = _read_workload(workload)
@@ -126,6 +131,7 @@ def rank(
     if prices.services:
         pool.estimates = add_services(pool.estimates, prices.services, prices)
     candidates, unpriced = join_offers(pool.estimates, prices, settings)
+    training.check_names(pool, candidates, [*pool.excluded, *unpriced])
     findings = tuple(dict.fromkeys((*pool.findings, *prices.findings)))
     inputs = Inputs(training.given, tuple(record.id for record in history if isinstance(record, Profile)))
     return Ranking(
@@ -142,6 +148,10 @@ class Pool:
     excluded: list[Excluded]
     findings: list[Finding]
     studied: Studied | None = None
+    sizes: set[int | None] = field(default_factory=set)
+    """Batch sizes at which a machine was measured or interpolated."""
+    too_small: set[str] = field(default_factory=set)
+    """Instance types that were left out because the training does not fit into the memory of their GPUs."""
 
     def split(self, parts: tuple[Sequence[MachineEstimate], Sequence[Excluded]]) -> None:
         """Continue with the first of ``parts``; the second are excluded."""
@@ -182,9 +192,12 @@ class Training:
             pool.split((sized, list(dict.fromkeys([*measured.excluded, *others]))))
         else:
             pool.split((measured.machine_estimates, measured.excluded))
+        pool.sizes = {estimate.batch_size for estimate in pool.estimates}
         # Predictions start from measured and interpolated machines, so these have to be complete.
         self._predict(pool, measured)
         estimates, small, unknown = check_gpu_memory(pool.estimates, self.profiles, self.catalog)
+        pool.too_small = {estimate.instance_type for estimate in pool.estimates}
+        pool.too_small -= {estimate.instance_type for estimate in estimates}
         pool.split((estimates, small))
         pool.findings += unknown
         return pool
@@ -214,6 +227,45 @@ class Training:
             confidence=self.settings.confidence, disturbances=disturbances,
         )  # fmt: skip
 
+    def check_names(self, pool: Pool, candidates: Candidates, excluded: Sequence[Excluded]) -> None:
+        """Raise an error if a machine, batch size, region, provider or GPU that was asked for is no candidate.
+
+        A machine that breaks a limit, or whose memory is too small, was considered: its exclusion is the answer. A
+        misspelt name was not, and without an error the ranking of the others would look like the answer.
+        """
+        settings, everything = self.settings, self.catalog.unrestricted.offers(market=None)
+        probed = {profile.instance_type or "" for profile in self.profiles}
+        priced = {candidates.machine_estimates[i].instance_type for i in np.unique(candidates.machine_estimate)}
+        named: dict[str, tuple[Sequence[str] | None, set[str], Any]] = {
+            "machines": (
+                self.machines and self.machines.names,
+                priced | probed | pool.too_small,
+                everything["instance_type"],
+            ),
+            "region": (settings.region, {*map(str, candidates.column("region"))}, everything["region"]),
+            "provider": (settings.provider, {*map(str, candidates.column("provider"))}, everything["provider"]),
+            "gpu": (settings.gpu, {fold_gpu(str(gpu)) for gpu in candidates.column("gpu_model")}, None),
+        }
+        for argument, (names, ranked, column) in named.items():
+            form = fold_gpu if argument == "gpu" else str
+            sold = None if column is None else {*map(str, column.cat.categories)}
+            for name in names or ():
+                is_unknown = sold is not None and name not in sold
+                # An empty ranking names the reason for each of its machines, so only a wrong name is an error there.
+                if form(name) not in ranked and (is_unknown or len(candidates)):
+                    reasons = [entry.reason for entry in excluded if entry.candidate.split(",")[0] == name]
+                    near = ", ".join(find_nearest(name, sold or ()))
+                    unknown = f"the catalog does not have it{near and f' (similar names: {near})'}"
+                    reason = unknown if is_unknown else NO_CANDIDATE
+                    raise _missing_name(argument, name, reasons[0] if reasons else reason)
+        sizes = {profile.batch_size for profile in self.profiles}
+        for size in settings.batch_size or ():
+            if size not in pool.sizes | sizes:
+                texts = ", ".join(map(str, sorted(filter(None, sizes))))
+                why = f"it was not probed (probed: {texts or 'none'}) and cannot be interpolated; probe it too"
+                reasons = [entry.reason for entry in excluded if entry.candidate.endswith(f"batch {size}")]
+                raise _missing_name("batch_size", size, reasons[0] if reasons else why)
+
     def check_one_batch_size(self) -> None:
         """Raise an error if the profiles have several batch sizes, because these need different numbers of epochs."""
         # On several GPUs the batch grows with their number, so sizes per GPU are compared there.
@@ -227,6 +279,12 @@ class Training:
                 'batch_size= to choose one, batch_size="all" to compare all at equal epochs, or a convergence study as '
                 "epochs=."
             )
+
+
+def _missing_name(argument: str, name: str | int, reason: str) -> MissingNamesError:
+    option = f"--{argument.replace('_', '-')}"
+    message = f"{argument}={name!r} ({option}) cannot be ranked: {reason}. Correct or remove it; --ignore-missing of "
+    return MissingNamesError(f"{message}the command line ranks without it.", argument, (name,))
 
 
 def _read_profiles(profiles: Profile | Iterable[Profile]) -> list[Profile]:

@@ -131,10 +131,16 @@ def test_similar_names_of_an_unknown_instance_type(name: str, similar: str | Non
     assert similar is None or similar in str(note)
 
 
-def test_a_mistyped_machine_is_excluded_with_similar_names(run: Run, profiles: Path) -> None:
+def test_a_mistyped_machine_is_an_error_with_similar_names(run: Run, profiles: Path) -> None:
     printed = run("rank", profiles, "-e", 5, "--machines", "g5.xlage")
-    (line,) = [line for line in printed.splitlines() if line.startswith("Excluded: g5.xlage")]
-    assert "g5.xlarge" in line
+    assert "g5.xlarge" in printed
+    assert "Rent" not in printed
+    # Ignored names are a warning before the ranking, also if nothing else was named.
+    for names in ("g5.xlage", "g5.xlage,g6.xlarge"):
+        printed = run("rank", profiles, "-e", 5, "--machines", names, "--ignore-missing")
+        assert printed.splitlines()[0].startswith("Warning: machines=g5.xlage")
+    assert "g6.xlarge" in printed
+    assert "Rent" not in run("rank", profiles, "-e", 5, "--region", "nowhere", "--ignore-missing")
     make_profile("g4dn.xlage").save(profiles)
     (line,) = [line for line in run("rank", profiles, "-e", 5).splitlines() if line.startswith("Excluded: g4dn.xlage")]
     assert "g4dn.xlarge" in line

@@ -193,7 +193,7 @@ OUTPUT_OF = {
     "prices-check": ["prices check {}/new.csv --before {}/old.csv"],
     "ranking": [
         "rank {}/machines -e 5,50 --market all --interruptions 0.1 --deadline-hours 1",
-        "rank {}/machines -e 50 --budget-usd 0.0001", "rank {}/machines -e 50 --machines g6.xlarge,p3.2xlarge",
+        "rank {}/machines -e 50 --budget-usd 0.0001", "rank {}/machines -e 50 --machines g6.xlarge,g5.xlarge",
         "rank {}/sold --study {}/study.json", "demo --out {}/demo.html",
     ],
     "schema": ["schema"],

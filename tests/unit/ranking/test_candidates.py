@@ -36,7 +36,6 @@ def test_markets_and_regions_filter_offers() -> None:
         (probe("unheard-of"), {}, "no price of unheard-of"),
         (probe("big", provider="aws"), {}, "no price of big from aws"),
         (probe("same", region="moon"), {}, "no price of same in moon, only in here; run `vmselect prices refresh"),
-        (probe("small"), {"region": "moon"}, "only in here, there"),
         (probe("same"), {"market": "spot"}, "no spot price of same, only on_demand"),
     ],
 )
@@ -44,6 +43,25 @@ def test_a_machine_without_a_price_is_excluded(profile: vs.Profile, options: dic
     (excluded,) = rank([profile], **options).excluded
     assert (excluded.candidate, excluded.reason_code) == (f"{profile.instance_type}, batch 64", "no_price")
     assert reason in excluded.reason
+
+
+@pytest.mark.parametrize(
+    ("options", "similar"),
+    [
+        ({"region": ["here", "theer"]}, "there"),
+        ({"region": "moon"}, "moon"),
+        ({"batch_size": [64, 128]}, "64"),
+        ({"machines": ["smal"]}, "small"),
+        ({"machines": ["big"]}, "big"),
+        ({"provider": ["lab", "lbb"]}, "lab"),
+    ],
+)
+def test_a_name_that_cannot_be_ranked_is_an_error(options: dict[str, Any], similar: str) -> None:
+    with pytest.raises(vs.errors.MissingNamesError, match=similar) as caught:
+        rank([probe("small")], **options)
+    ((argument, names),) = options.items()
+    assert caught.value.argument == argument
+    assert caught.value.names == ((names if isinstance(names, str) else names[-1]),)
 
 
 def test_another_market_changes_which_machines_have_no_price() -> None:

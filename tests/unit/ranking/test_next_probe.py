@@ -15,7 +15,7 @@ from vmselect.units import format_usd
 PROBED = make_profile("g4dn.xlarge", 0.2, steps_per_epoch=1000, model="net")
 
 
-def rank(epochs: int = 500, machines: Any = ("g5.xlarge", "g6.xlarge", "p3.2xlarge"), **options: Any) -> vs.Ranking:
+def rank(epochs: int = 500, machines: Any = ("g5.xlarge", "g6.xlarge"), **options: Any) -> vs.Ranking:
     catalog = vs.Catalog.embedded("2026-08-22")
     return vs.rank([PROBED], epochs=epochs, machines=machines, catalog=catalog, **options)
 
@@ -23,7 +23,7 @@ def rank(epochs: int = 500, machines: Any = ("g5.xlarge", "g6.xlarge", "p3.2xlar
 def test_a_long_training_is_worth_a_probe_of_a_machine_that_may_be_best() -> None:
     probe = rank().next_probe
     assert probe is not None
-    assert probe.instance_type in {"g5.xlarge", "g6.xlarge", "p3.2xlarge"}
+    assert probe.instance_type in {"g5.xlarge", "g6.xlarge"}
     assert 0 < probe.probe_usd < probe.expected_saving_usd
     assert 0 < probe.expected_saving < 1
     assert probe.instance_type in str(probe)
@@ -83,7 +83,7 @@ def test_a_probe_of_the_recommended_machine_ends_the_search() -> None:
     steps = [fast.terms["steady_iterations"] / fast.epochs / 1000] * 20
     probed = make_profile(fast.instance_type, steps[0], steps_per_epoch=1000, model="net")
     catalog = vs.Catalog.embedded("2026-08-22")
-    names = ("g5.xlarge", "g6.xlarge", "p3.2xlarge")
+    names = ("g5.xlarge", "g6.xlarge")
     later = vs.rank([PROBED, probed], epochs=500, machines=names, catalog=catalog)
     before, after = (one.expected_regret["cost"] / one.best.cost_usd for one in (ranking, later))
     assert after < before
