@@ -197,7 +197,7 @@ def test_the_note_about_a_spot_machine_is_pythons(
 
 @settings(max_examples=15, deadline=None)
 @given(
-    st.floats(0.05, 2.0), st.lists(st.sampled_from(["g5.xlarge", "g6.xlarge", "p3.2xlarge", "g5.8xlarge"]), min_size=1),
+    st.floats(0.05, 2.0), st.lists(st.sampled_from(["g5.xlarge", "g6.xlarge", "g6.2xlarge", "g5.8xlarge"]), min_size=1),
     st.sampled_from([1, 50, 5000]), weights, limits,
 )  # fmt: skip
 def test_predicted_machines_and_the_next_probe_too(
