@@ -114,20 +114,20 @@ def format_epochs(epochs: float) -> str:
     return f"{epochs:,.1f}".removesuffix(".0")
 
 
-def count_epochs(epochs: float) -> str:
+def format_epoch_count(epochs: float) -> str:
     """A number of epochs as text, followed by "epoch" or "epochs".
 
-    >>> [count_epochs(n) for n in (1, 13.5, 20)]
+    >>> [format_epoch_count(n) for n in (1, 13.5, 20)]
     ['1 epoch', '13.5 epochs', '20 epochs']
     """
     return f"{format_epochs(epochs)} epoch{'' if epochs == 1 else 's'}"
 
 
-def count_of(number: int, noun: str, plural: str | None = None) -> str:
+def format_count(number: int, noun: str, plural: str | None = None) -> str:
     """A number as text, followed by ``noun``, or by its plural (``noun`` with an s) unless the number is 1.
 
-    >>> count_of(1, "price"), count_of(0, "price"), count_of(1200, "repetition of a trial", "repetitions of trials")
-    ('1 price', '0 prices', '1,200 repetitions of trials')
+    >>> format_count(1, "price"), format_count(0, "price"), format_count(1200, "run of a trial", "runs of trials")
+    ('1 price', '0 prices', '1,200 runs of trials')
     """
     return f"{number:,} {noun if number == 1 else plural or f'{noun}s'}"
 

@@ -50,7 +50,7 @@ from vmselect.catalog.offer import (
 )
 from vmselect.errors import ArgumentError, CatalogError, MissingNamesError
 from vmselect.findings import Finding
-from vmselect.units import count_of, list_some
+from vmselect.units import format_count, list_some
 
 if TYPE_CHECKING:
     from vmselect.catalog.refresh import Progress
@@ -403,7 +403,7 @@ class Catalog:
     def __repr__(self) -> str:
         oldest, newest = self.price_dates
         conditions = f", where {', '.join(self.conditions)}" if self.conditions else ""
-        return f"<Catalog: {count_of(len(self), 'price')} of {oldest} to {newest}, {self.origin}{conditions}>"
+        return f"<Catalog: {format_count(len(self), 'price')} of {oldest} to {newest}, {self.origin}{conditions}>"
 
     def _repr_html_(self) -> str:
         return f"<p>{html.escape(repr(self))}</p>" + str(self._frame.head(20).to_html(index=False))

@@ -22,7 +22,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 from vmselect._checks import list_items, show
 from vmselect.errors import ArgumentError, CatalogError
 from vmselect.findings import Finding
-from vmselect.units import count_of
+from vmselect.units import format_count
 
 SCHEMA_VERSION = 1
 MARKETS = ("on_demand", "spot", "reserved_1y", "reserved_3y")
@@ -481,7 +481,7 @@ def _find_repeats(frame: pd.DataFrame, reasons: dict[int, list[str]], name_row: 
 def _describe_problems(reasons: Mapping[int, Sequence[str]], name_row: Callable[[int], str]) -> str:
     shown = [f"{name_row(row)}: {'; '.join(reasons[row])}" for row in sorted(reasons)[:SHOWN_PROBLEMS]]
     more = f" (and {len(reasons) - len(shown)} more)" if len(reasons) > len(shown) else ""
-    return f"{count_of(len(reasons), 'invalid price row')}: {' | '.join(shown)}{more}."
+    return f"{format_count(len(reasons), 'invalid price row')}: {' | '.join(shown)}{more}."
 
 
 def _describe_error(location: tuple[int | str, ...], message: str) -> str:

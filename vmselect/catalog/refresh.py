@@ -42,7 +42,7 @@ from vmselect.catalog.offer import KEY, STALE_AFTER_DAYS, age_days, concat_frame
 from vmselect.catalog.sources import VIA, PriceTable, Source, api_sources, open_source
 from vmselect.errors import ArgumentError, CatalogError, RefreshError, VmselectError
 from vmselect.findings import Finding
-from vmselect.units import count_of, list_some
+from vmselect.units import format_count, list_some
 
 REGIONS_AT_ONCE = 4  # per provider: more are throttled
 MAX_SECONDS = 3600.0  # of a whole refresh
@@ -331,7 +331,7 @@ def _describe_losses(provider: str, region: str, before: pd.DataFrame | None, no
     for (service, market), count in had.items():
         left = has[service, market]
         if left < count / 2:
-            now_has = count_of(left, f"{market} price")
+            now_has = format_count(left, f"{market} price")
             message = f"{provider} {region} now has {now_has} of {service}, and had {count} before."
             yield Finding("prices-lost", message, "Fetch them again with `vmselect prices refresh --max-age-hours 0`.")
 
@@ -350,7 +350,7 @@ def _describe_unpriced(source: Source, region: str, now: pd.DataFrame) -> Iterat
     for name in missing:
         reasons.setdefault(explain(name, region), []).append(name)
     listed = "; ".join(f"{list_some(names, 6)} ({why})" for why, names in reasons.items())
-    types = count_of(len(missing), "known instance type")
+    types = format_count(len(missing), "known instance type")
     message = f"{source.provider} {region} has no on-demand price of {types}: {listed}."
     yield Finding("types-without-price", message, "The older prices of these instance types stay in use.", "info")
 

@@ -36,7 +36,7 @@ from vmselect.cli.output import (
 )
 from vmselect.errors import ArgumentError, VmselectError
 from vmselect.ranking.options import BY_NAME
-from vmselect.units import count_of, format_seconds, list_all
+from vmselect.units import format_count, format_seconds, list_all
 
 if TYPE_CHECKING:
     from vmselect.estimation import RuntimeEstimate
@@ -185,7 +185,7 @@ def estimate(
         print_table(rows, list(dict.fromkeys(name for row in rows for name in row)), spare=("model", "method"))
     print_err(estimates.findings)
     if estimates.kept:
-        print_err([f"Kept {count_of(len(estimates.kept), 'forecast')} in {check_place('keep', keep)}."])
+        print_err([f"Kept {format_count(len(estimates.kept), 'forecast')} in {check_place('keep', keep)}."])
     print_err(estimates.failed)
     if estimates.failed or any(finding.code == EXCLUDED_FIT for finding in estimates.findings):
         raise typer.Exit(2)

@@ -21,7 +21,7 @@ from vmselect.cli.output import (
     print_err,
     print_written,
 )
-from vmselect.units import count_of
+from vmselect.units import format_count
 
 app = typer.Typer(help="List, compact and label the records in a folder or at a URL.", no_args_is_help=True)
 
@@ -168,11 +168,11 @@ def label(
     labelled = label_records(records, instance_type=instance_type, region=region, provider=provider, replace=replace)
     print_written(labelled.changed, as_json=as_json)
     if labelled.changed:
-        files = count_of(len(labelled.changed), "file")
+        files = format_count(len(labelled.changed), "file")
         print_err([f"Wrote the instance type {instance_type} to {files}. The originals end in {ORIGINAL}."])
         print_err(filter(None, [note_unknown_type(instance_type)]))
     if labelled.named:
-        files = count_of(len(labelled.named), "file already names", "files already name")
+        files = format_count(len(labelled.named), "file already names", "files already name")
         print_err([f"{files} an instance type. To change this too, add --replace."])
     print_err(labelled.unreadable, always=True)
     if labelled.unreadable or not labelled.changed:

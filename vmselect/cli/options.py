@@ -18,7 +18,7 @@ from vmselect._io import check_place, has_file
 from vmselect.cli.output import flag, print_err, working
 from vmselect.errors import ArgumentError, CatalogError, MissingNamesError
 from vmselect.ranking.options import BY_NAME, ESTIMATE, LIMITS, OPTIONS, PRICES, Option
-from vmselect.units import count_of
+from vmselect.units import format_count
 
 if TYPE_CHECKING:
     from vmselect.catalog import Catalog
@@ -130,7 +130,7 @@ class RankingOptions:
         spared = [finding for path in sweeps for finding in skipped_findings(read_state(path))]
         if self.keep is not None:
             kept = ranking.keep(self.keep)
-            print_err([f"Kept {count_of(len(kept), 'forecast')} in {check_place('keep', self.keep)}."])
+            print_err([f"Kept {format_count(len(kept), 'forecast')} in {check_place('keep', self.keep)}."])
         return ranking.with_findings(spared) if spared else ranking
 
     def _rank_named(self, profiles: Sequence[Profile], arguments: dict[str, Any]) -> Ranking:

@@ -26,7 +26,7 @@ from vmselect.cli.output import (
     print_written,
 )
 from vmselect.ranking.options import BY_NAME
-from vmselect.units import count_of
+from vmselect.units import format_count
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -100,13 +100,13 @@ def show(
         market=market, gpu=gpu, retired=retired or bool(date),
     )  # fmt: skip
     rows = matching.rows.head(top) if top else matching.rows
-    title = f"{count_of(len(matching.rows), 'price')} in USD per hour, {matching.origin}"
+    title = f"{format_count(len(matching.rows), 'price')} in USD per hour, {matching.origin}"
     emit(frame_rows(rows), price_model(), format=format, title=title, spare=SPARE)
     print_err(matching.findings)
     if len(rows) < len(matching.rows):
         left = len(matching.rows) - len(rows)
         verb = "matches" if left == 1 else "match"
-        print_err([f"{count_of(left, 'more price')} {verb}. Raise --top to show {'it' if left == 1 else 'them'}."])
+        print_err([f"{format_count(left, 'more price')} {verb}. Raise --top to show {'it' if left == 1 else 'them'}."])
     if not len(rows):
         print_err(["No price matches these options. Choose another --market or --region, or add --retired."])
         raise typer.Exit(1)

@@ -23,7 +23,7 @@ from vmselect.errors import ArgumentError, SweepError, VmselectError
 from vmselect.ranking.options import ENOUGH_REGRET, ENOUGH_REGRET_WITHOUT_HISTORY
 from vmselect.sweeps.journal import STATUSES
 from vmselect.sweeps.run import Cleaned
-from vmselect.units import count_of, format_seconds, format_usd
+from vmselect.units import format_count, format_seconds, format_usd
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -285,13 +285,15 @@ def clean(
 
     state = read_state(folder)
     print_err(state.damaged)
-    running = count_of(len(state.open_attempts), "trial")
+    running = format_count(len(state.open_attempts), "trial")
     if not yes and state.open_attempts and not _ask(f"Stop {running} that may still run?"):
         raise typer.Exit(2)
     done = clean_up(folder, accept=accept or ())
     emit([vars(attempt) for attempt in done], CleanedOutput, format=format)
     proved = sum(attempt.gone for attempt in done)
-    ended = f"{count_of(proved, 'trial')} {'has' if proved == 1 else 'have'} ended, {len(done) - proved} may still run."
+    ended = (
+        f"{format_count(proved, 'trial')} {'has' if proved == 1 else 'have'} ended, {len(done) - proved} may still run."
+    )
     print_err([ended if done else "No trial was running."])
     if proved < len(done):
         left = sorted({attempt.trial for attempt in done if not attempt.gone})
@@ -488,7 +490,7 @@ class View:
         if not sys.stdin.isatty() or not running:
             return True
         try:
-            trials = count_of(running, "running trial")
+            trials = format_count(running, "running trial")
             return typer.confirm(f"Stop {trials}? Records are kept.", default=True, err=True)
         except (typer.Abort, KeyboardInterrupt):
             return True

@@ -16,7 +16,7 @@ from functools import cached_property
 from vmselect.diagnosis.causes import Cause, describe_causes, find_causes
 from vmselect.findings import Finding, warnings_first
 from vmselect.records.training import Profile
-from vmselect.units import count_of
+from vmselect.units import format_count
 
 LOST_POWER = 2.0
 """Exponent of the slowdown by lost CPU time: with a share ``s`` of the CPU left, steps may take ``1 / s**LOST_POWER``
@@ -262,7 +262,7 @@ def _few_steps(profile: Profile) -> Iterator[Finding]:
     if profile.probe in ("iteration", "loop") and len(steady) < FEW_STEPS and profile.outcome != "out_of_memory":
         yield Finding(
             "few-steps",
-            f"Only {count_of(len(steady), 'steady step')} {'was' if len(steady) == 1 else 'were'} recorded, so the "
+            f"Only {format_count(len(steady), 'steady step')} {'was' if len(steady) == 1 else 'were'} recorded, so the "
             "estimate is uncertain.",
             "Probe with a larger steps=, or on more data.",
         )

@@ -69,7 +69,7 @@ from vmselect.estimation.runtime import HalfWidths, RuntimeModel, Waits
 from vmselect.estimation.workload import Workload
 from vmselect.findings import Finding
 from vmselect.records import Profile
-from vmselect.units import count_epochs, format_seconds
+from vmselect.units import format_epoch_count, format_seconds
 
 DRIFT_FASTER, DRIFT_SLOWER, DRIFT_BLOCKS = 0.03, 0.06, 4.0
 """Prior relative standard deviations of a machine's speed during a run (towards faster and slower), and the weight of
@@ -474,7 +474,7 @@ def fit_totals(profiles: Sequence[Profile], *, scale: float, confidence: float) 
         widths.add_sides(each - statistics.fmean(runs[1:]) / epochs, 0.0, per_epoch=1.0)
     widths.add_sides(total.half_width_below / epochs, total.half_width_above / epochs, per_epoch=1.0)
     widths.add_sides(each, each, once=-epochs, per_epoch=1.0)
-    measured = count_epochs(epochs)
+    measured = format_epoch_count(epochs)
     remedy = f"Estimate {measured}, or probe the machine to measure step times."
     return RuntimeModel(
         title=title,

@@ -23,7 +23,7 @@ from vmselect.findings import Finding, findings_html, table_html
 from vmselect.intervals import Interval
 from vmselect.records import Forecast, Record
 from vmselect.records.forecast import Basis, Source, find_gpu, make_forecast, save_forecasts
-from vmselect.units import count_epochs, format_seconds, format_usd, printable
+from vmselect.units import format_epoch_count, format_seconds, format_usd, printable
 
 TERMS = (
     "boot",
@@ -324,7 +324,7 @@ class Waits:
         if epochs is not None:
             seconds = self.mean_seconds * epochs
             paid = "" if usd_per_hour is None else f", which costs {format_usd(seconds / 3600 * usd_per_hour)}"
-            total = f" Over {count_epochs(epochs)} the waits add up to {format_seconds(seconds)}{paid}."
+            total = f" Over {format_epoch_count(epochs)} the waits add up to {format_seconds(seconds)}{paid}."
         share = self.mean_seconds / (self.epoch_seconds + self.mean_seconds)
         return Finding(
             "waits-between-epochs",

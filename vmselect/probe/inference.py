@@ -55,7 +55,7 @@ from vmselect.records.inference import (
     count_buckets,
 )
 from vmselect.records.step_times import detect_warmup
-from vmselect.units import count_of, format_seconds
+from vmselect.units import format_count, format_seconds
 
 Clock = Callable[[], int]
 Sleep = Callable[[float], object]
@@ -359,7 +359,7 @@ def describe(record: InferenceRecord) -> str:
         shown.append(f"{rate:,.0f} items/s" if rate >= 100 else f"{rate:.3g} items/s")
     if record.failed:
         shown.append(f"{record.failed:,} failed")
-    return f"{count_of(calls.total, 'call')}, {', '.join(shown)}" if shown else "no calls"
+    return f"{format_count(calls.total, 'call')}, {', '.join(shown)}" if shown else "no calls"
 
 
 @dataclass(eq=False, repr=False, kw_only=True)

@@ -27,7 +27,7 @@ from vmselect.ranking.measures import LIMITED, MEASURES, OPTIONAL, Measure, scor
 from vmselect.ranking.options import Settings
 from vmselect.ranking.probability import ErrorModel, estimate_chances, group_offers, limit_chance
 from vmselect.ranking.rows import Bools, Excluded, Floats, Ints, Lazy
-from vmselect.units import count_epochs, format_chance, format_seconds, format_usd, printable
+from vmselect.units import format_chance, format_epoch_count, format_seconds, format_usd, printable
 
 if TYPE_CHECKING:
     from vmselect.ranking.result import Ranking
@@ -314,12 +314,12 @@ class Shortfall:
         needs += [f"{100 * self.saving:.3g}% less cost"] if self.saving else []
         needs += [f"{100 * self.co2_saving:.3g}% less CO2"] if self.co2_saving else []
         texts = (
-            [f"{count_epochs(self.epochs)} need{'s' if self.epochs == 1 else ''} {' and '.join(needs)}"]
+            [f"{format_epoch_count(self.epochs)} need{'s' if self.epochs == 1 else ''} {' and '.join(needs)}"]
             if needs
             else []
         )
         if self.epochs_that_fit is not None:
-            fitting = count_epochs(self.epochs_that_fit) if self.epochs_that_fit else "Not even one epoch"
+            fitting = format_epoch_count(self.epochs_that_fit) if self.epochs_that_fit else "Not even one epoch"
             texts.insert(0, f"{fitting} would fit")
         lacking = f" {'; '.join(texts)}." if texts else ""
         return printable(f"Nearest is {self.candidate}: {self.reason}.{lacking}")

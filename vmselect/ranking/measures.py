@@ -31,8 +31,8 @@ from vmselect.intervals import Interval
 from vmselect.ranking.rows import Floats
 from vmselect.units import (
     SECONDS_PER_HOUR,
-    count_epochs,
     format_chance,
+    format_epoch_count,
     format_kg,
     format_kwh,
     format_seconds,
@@ -89,7 +89,7 @@ class Measure:
         """Text: why a candidate over the limit is excluded. ``model.js`` of the report page writes the same text."""
         assert self.limit is not None
         s, most = "s" if epochs == 1 else "", self.format(self.limit_of(settings) or 0.0)
-        run = f"{count_epochs(epochs)} {self.limit.verb}{s} {self.format(value)}"
+        run = f"{format_epoch_count(epochs)} {self.limit.verb}{s} {self.format(value)}"
         if settings.chance is None:
             return f"{run}, over the {self.limit.noun} of {most}"
         kept = f"the probability of keeping the {self.limit.noun} of {most} is {format_chance(chance)}"

@@ -48,7 +48,7 @@ from vmselect.scoring.forecast import Unscored, error_percent, list_run_seconds
 from vmselect.scoring.recalibration import Recalibration
 from vmselect.scoring.score import MEASURED, Accuracy, AccuracyRow, kendall_tau
 from vmselect.scoring.score import regret as measure_regret
-from vmselect.units import count_of, printable, printable_lines
+from vmselect.units import format_count, printable, printable_lines
 
 if TYPE_CHECKING:
     from vmselect.convergence import ConvergenceStudy
@@ -326,7 +326,7 @@ class Ranking:
         return printable_lines(views.as_text(self))
 
     def __repr__(self) -> str:
-        return f"<Ranking of {count_of(len(self), 'row')}: {printable(self.verdict)}>"
+        return f"<Ranking of {format_count(len(self), 'row')}: {printable(self.verdict)}>"
 
     @property
     def study(self) -> ConvergenceStudy | None:

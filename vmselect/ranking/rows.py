@@ -14,7 +14,7 @@ import numpy.typing as npt
 from vmselect.errors import EstimateError
 from vmselect.findings import Finding, findings_html
 from vmselect.intervals import Interval
-from vmselect.units import count_epochs, format_seconds, format_usd, printable
+from vmselect.units import format_epoch_count, format_seconds, format_usd, printable
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.intp]
@@ -78,7 +78,7 @@ class Row:
         return next((bound for finding in self.findings if (bound := getattr(finding, "bound", ""))), "")
 
     def __str__(self) -> str:
-        return printable(f"{self.title}: {count_epochs(self.epochs)} in {self.time_text} for {self.cost_text}")
+        return printable(f"{self.title}: {format_epoch_count(self.epochs)} in {self.time_text} for {self.cost_text}")
 
     def _repr_html_(self) -> str:
         return f"<p><bdi>{escape(str(self))}</bdi></p>{findings_html(self.findings)}"

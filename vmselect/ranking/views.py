@@ -28,7 +28,15 @@ from vmselect.ranking.candidates import OFFER_FIELDS
 from vmselect.ranking.decision import FEASIBLE, OTHER_MARKET, count_reasons, measure, unknown_co2
 from vmselect.ranking.measures import MEASURES, describe_objective, read_measure
 from vmselect.ranking.rows import Floats, Ints, Row
-from vmselect.units import SECONDS_PER_HOUR, count_of, format_chance, format_kg, format_seconds, format_usd, printable
+from vmselect.units import (
+    SECONDS_PER_HOUR,
+    format_chance,
+    format_count,
+    format_kg,
+    format_seconds,
+    format_usd,
+    printable,
+)
 
 if TYPE_CHECKING:
     from vmselect.catalog import Catalog
@@ -656,7 +664,7 @@ def describe_reason(code: str, count: int) -> str:
     ('1 candidate has no price', '2 candidates are over the deadline')
     """
     verb, _, rest = REASONS.get(code, f"is excluded ({code.replace('_', ' ')})").partition(" ")
-    return f"{count_of(count, 'candidate')} {verb if count == 1 else PLURALS.get(verb, verb)} {rest}"
+    return f"{format_count(count, 'candidate')} {verb if count == 1 else PLURALS.get(verb, verb)} {rest}"
 
 
 def energy_findings(ranking: Ranking) -> list[Finding]:

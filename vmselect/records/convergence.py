@@ -21,7 +21,7 @@ from vmselect.intervals import Interval
 from vmselect.records.base import Count, Moment, Name, Number, Part, PositiveCount, Record, Seconds, Text
 from vmselect.records.training import MAX_EPOCHS
 from vmselect.records.usage import Usage
-from vmselect.units import count_of
+from vmselect.units import format_count
 
 MonitoredValue = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
@@ -213,7 +213,7 @@ class ConvergenceRun(Part):
             state = state.after(rule, epoch, value)
         problem = ""
         if len(epochs) < MIN_VALUES:
-            values = count_of(len(epochs), "value")
+            values = format_count(len(epochs), "value")
             problem = f"the run has {values} of {rule.monitor}, and a forecast requires {MIN_VALUES}"
         elif state.best is None or not math.isfinite(state.best):
             problem = f"the best value of {rule.monitor} so far is {state.best}"

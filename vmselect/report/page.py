@@ -38,7 +38,7 @@ from vmselect.report.charts import capitalize, check_target, epoch_curve_points,
 from vmselect.report.comparison_charts import Plot, comparison_plots, effects_plots, reliability_plot
 from vmselect.report.notebook import comparison_html, effects_html, score_html, scores_html
 from vmselect.scoring.score import Score
-from vmselect.units import count_epochs, count_of, format_seconds, format_usd
+from vmselect.units import format_count, format_epoch_count, format_seconds, format_usd
 
 if TYPE_CHECKING:
     from vmselect.ranking import Ranking
@@ -159,7 +159,7 @@ def _subject(parts: Iterable[Part]) -> list[str]:
     measured = [part.runs for part in parts if not isinstance(part, Scores | Score)]
     count = max((len(runs.runs) for runs in measured), default=0)
     models = {getattr(record, "model", None) for runs in measured for record in runs.records} - {None}
-    return [*sorted(map(str, models))[:1], *([count_of(count, "run")] if count else [])]
+    return [*sorted(map(str, models))[:1], *([format_count(count, "run")] if count else [])]
 
 
 def _hero(parts: Sequence[Part], titles: Sequence[str]) -> str:
@@ -318,7 +318,7 @@ def _ranking_subject(ranking: Ranking) -> list[str]:
     parts = [*sorted(models)[:1]]
     if batches:
         parts.append("batch " + ", ".join(map(str, batches)))
-    parts += [f"{count_of(measured, 'machine')} measured"] if measured or predicted else []
+    parts += [f"{format_count(measured, 'machine')} measured"] if measured or predicted else []
     parts += [f"{predicted} predicted"] if predicted else []
     return parts or ["no machine can be ranked"]
 
@@ -358,7 +358,7 @@ def _speedups(ranking: Ranking) -> list[list[str]]:
     measured = [machine for machine in estimates if machine.records and machine.basis == "measured"]
     times = {identify(machine.records[0]): (machine.runtime.at(epochs), len(machine.records)) for machine in measured}
     rows = compare_workers(times)
-    return [["Several workers", f"{row}, in {count_epochs(epochs)}"] for row in rows[:MAX_SPEEDUPS]]
+    return [["Several workers", f"{row}, in {format_epoch_count(epochs)}"] for row in rows[:MAX_SPEEDUPS]]
 
 
 def _cost_of_choosing(ranking: Ranking) -> list[list[str]]:
@@ -376,7 +376,7 @@ def _measured(ranking: Ranking) -> str:
     profiles = _profiles(ranking)
     days = sorted({profile.created.date().isoformat() for profile in profiles if profile.outcome != "given"})
     imported = sum(profile.outcome == "given" for profile in profiles)
-    parts = [count_of(len(profiles), "profile")]
+    parts = [format_count(len(profiles), "profile")]
     if days:
         parts.append(f"made {_span(days)}")
     if imported:

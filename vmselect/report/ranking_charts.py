@@ -35,7 +35,7 @@ from vmselect.report.charts import (
     themed,
     usage_chart,
 )
-from vmselect.units import SECONDS_PER_HOUR, count_epochs, hours
+from vmselect.units import SECONDS_PER_HOUR, format_epoch_count, hours
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -126,7 +126,7 @@ def time_cost_chart(ranking: Ranking) -> Chart:
         text = alt.Chart(here).mark_text(align=align, dx=dx, dy=dy, color="#1b1f24")
         layers.append(text.encode(x=x, y=y, text="machine:N"))
     count = ranking.settings.decide_at
-    epochs = count_epochs(count) if count else "epochs from the convergence study"
+    epochs = format_epoch_count(count) if count else "epochs from the convergence study"
     return themed(alt.layer(*layers), title=f"Time against cost, {epochs}")
 
 
@@ -506,7 +506,7 @@ def accuracy_points(accuracy: Accuracy) -> pd.DataFrame:
     several = len({(row.title, row.epochs) for row in accuracy}) > len({row.title for row in accuracy})
     rows: list[tuple[object, ...]] = []
     for row in accuracy:
-        titled = f"{row.title}, {count_epochs(row.epochs)}" if several else row.title
+        titled = f"{row.title}, {format_epoch_count(row.epochs)}" if several else row.title
         rows.append((titled, "real", row.real_seconds, math.nan, math.nan))
         rows.append((titled, "estimate", row.seconds, row.seconds_low, row.seconds_high))
     return pd.DataFrame(rows, columns=["training", "kind", "seconds", "low", "high"])

@@ -27,7 +27,7 @@ from vmselect.intervals import Interval
 from vmselect.records import Forecast, Record
 from vmselect.records.forecast import Basis
 from vmselect.scoring.forecast import Case, Real, Unscored, match
-from vmselect.units import count_of, format_seconds, printable, printable_lines
+from vmselect.units import format_count, format_seconds, printable, printable_lines
 
 BY = ("method", "basis", "family", "gpu", "backend", "model", "month")
 """Names of the values by which forecasts can be grouped."""
@@ -367,7 +367,7 @@ class Accuracy:
         return printable_lines("\n".join([*lines, self.verdict]))
 
     def __repr__(self) -> str:
-        return f"<Accuracy of {count_of(len(self), 'training')}: {self.verdict}>"
+        return f"<Accuracy of {format_count(len(self), 'training')}: {self.verdict}>"
 
     def to_frame(self) -> pd.DataFrame:
         """A DataFrame with a row per training."""

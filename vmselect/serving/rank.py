@@ -45,7 +45,7 @@ from vmselect.records import InferenceRecord, TransferRecord
 from vmselect.records.base import NAME_THE_MACHINE
 from vmselect.records.identity import read_records
 from vmselect.records.inference import percentile_of
-from vmselect.units import SECONDS_PER_HOUR, count_of, format_seconds, format_usd, printable_lines
+from vmselect.units import SECONDS_PER_HOUR, format_count, format_seconds, format_usd, printable_lines
 
 SIMULATED_CALLS = 5_000
 """Number of simulated requests; fifty of them are above the 99th percentile."""
@@ -267,7 +267,7 @@ class ServingRanking:
         return printable_lines(self.verdict) if self.rows else "No machine can serve the load."
 
     def __repr__(self) -> str:
-        return f"<ServingRanking of {count_of(len(self), 'row')}: {self}>"
+        return f"<ServingRanking of {format_count(len(self), 'row')}: {self}>"
 
     def cost_range(self) -> pd.DataFrame:
         """Hourly cost and throughput of each machine with the minimum and maximum of the argument ``instances``."""

@@ -41,7 +41,7 @@ from vmselect._checks import (
 )
 from vmselect._io import has_file, read_text, write_text
 from vmselect.errors import ArgumentError, CatalogError, PlanError
-from vmselect.units import cost_usd, count_of, list_some
+from vmselect.units import cost_usd, format_count, list_some
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -368,7 +368,7 @@ class Plan:
         return hash(self.fingerprint)
 
     def __repr__(self) -> str:
-        return f"<Plan: {count_of(len(self.trials), 'trial')} of {show(self.command)} with runner {self.runner}>"
+        return f"<Plan: {format_count(len(self.trials), 'trial')} of {show(self.command)} with runner {self.runner}>"
 
     def _combine_levels(self) -> list[Factors]:
         levels = self.factors.values()

@@ -37,7 +37,7 @@ from vmselect.sweeps.journal import FORMAT, NAME, Event, Journal, State, read_jo
 from vmselect.sweeps.plan import Plan, Trial, check_scripts
 from vmselect.sweeps.runners import make_runner
 from vmselect.sweeps.runners.runner import this_machine
-from vmselect.units import count_of, format_usd, printable_lines
+from vmselect.units import format_count, format_usd, printable_lines
 
 if TYPE_CHECKING:
     from vmselect.catalog import Catalog
@@ -103,16 +103,16 @@ class SweepResult:
     def __str__(self) -> str:
         shown = shlex.quote(str(self.folder))
         parts = [
-            f"{count_of(len(self.records), 'record')} in {self.folder}",
+            f"{format_count(len(self.records), 'record')} in {self.folder}",
             f"copied to {self.url}" if self.url and not self.uncopied else "",
             f"{len(self.uncopied)} not copied to {self.url}: vmselect sweep resume {shown}" if self.uncopied else "",
-            f"{count_of(len(self.failed), 'trial')} failed" if self.failed else "",
-            f"{count_of(len(self.skipped), 'trial')} skipped" if self.skipped else "",
-            f"{count_of(len(self.not_started), 'trial')} not started: vmselect sweep resume {shown}"
+            f"{format_count(len(self.failed), 'trial')} failed" if self.failed else "",
+            f"{format_count(len(self.skipped), 'trial')} skipped" if self.skipped else "",
+            f"{format_count(len(self.not_started), 'trial')} not started: vmselect sweep resume {shown}"
             if self.not_started
             else "",
-            f"{count_of(len(self.added), 'repetition')} of tied trials added" if self.added else "",
-            f"{count_of(len(self.unproved), 'trial')} may still run: vmselect sweep clean {shown}"
+            f"{format_count(len(self.added), 'repetition')} of tied trials added" if self.added else "",
+            f"{format_count(len(self.unproved), 'trial')} may still run: vmselect sweep clean {shown}"
             if self.unproved
             else "",
             self._spent_text,
@@ -145,7 +145,7 @@ def skipped_findings(state: State) -> tuple[Finding, ...]:
     whys = {", ".join(f"{k} {v}" for k, v in factors.get(trial, {}).items()): skip.why for trial, skip in sure.items()}
     shown = "; ".join(f"{setting}: {why}" for setting, why in list(whys.items())[:5])
     more = f"; and {len(whys) - 5} more" if len(whys) > 5 else ""
-    trials = count_of(len(sure), "trial")
+    trials = format_count(len(sure), "trial")
     message = f"The sweep skipped {trials} as not worth the cost ({shown}{more}); {saving(state)}."
     remedy = f"To run these trials too: vmselect sweep resume {shlex.quote(str(state.folder))} --run-all"
     return (Finding("not-probed", message, remedy, "info"),)
