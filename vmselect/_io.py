@@ -661,6 +661,9 @@ class Folder:
             try:
                 listed = self._files.ls(self._path(below) if below else self._root, detail=True)
             except FileNotFoundError:
+                # A folder of a store exists if it has files, but its bucket has to be created.
+                if self.address.protocol in CLOUD_OF_PROTOCOL and not self._files.exists(self._bucket):
+                    raise FileNotFoundError(errno.ENOENT, f"there is no bucket {self._bucket}") from None
                 return []
             if len(listed) > MAX_ENTRIES:
                 raise ProfileError(f"{self.address.shown} has more than {MAX_ENTRIES:,} files. Use several folders.")
@@ -783,6 +786,10 @@ class Folder:
                 if self._files.exists(part):
                     self._files.rm_file(part)
 
+    @property
+    def _bucket(self) -> str:
+        return self._root.lstrip("/").partition("/")[0]
+
     def _path(self, name: str) -> str:
         return f"{self._root}/{name}"
 
@@ -825,7 +832,9 @@ class LocalFolder:
                         if item.is_file():
                             about = item.stat()
                             size = about.st_size
-                            files.append(Entry(item.name, size, f"{size}-{about.st_mtime_ns}"))
+                            # An editor can restore the size and the time of a file, but not the time of the change.
+                            version = f"{size}-{about.st_mtime_ns}-{about.st_ctime_ns}"
+                            files.append(Entry(item.name, size, version))
                     except FileNotFoundError:  # removed since it was listed
                         continue
         except (FileNotFoundError, NotADirectoryError):

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
+import os
+import subprocess
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,9 +16,10 @@ from typer.testing import CliRunner
 
 import vmselect as vs
 from tests.support.profiles import make_profile
-from vmselect._io import LocalFolder
+from vmselect import _io
+from vmselect._io import LocalFolder, check_place, open_folder
 from vmselect.cli import app
-from vmselect.errors import ArgumentError
+from vmselect.errors import ArgumentError, ProfileError
 from vmselect.records import history
 from vmselect.records.history import label_records
 
@@ -46,9 +51,9 @@ def part(folder: Path, table: str = "columns") -> Path:
     return folder / found.path
 
 
-def rewrite(folder: Path, sql: str) -> None:
-    """Replace the part of the columns by the result of ``sql`` over it, under the name of its digest."""
-    old, new = part(folder), folder / "new.parquet"
+def rewrite(folder: Path, sql: str, table: str = "columns") -> None:
+    """Replace the part of ``table`` by the result of ``sql`` over it, under the name of its digest."""
+    old, new = part(folder, table), folder / "new.parquet"
     duckdb.sql(f"copy ({sql.format(f'{str(old)!r}')}) to {str(new)!r} (format parquet)")
     data = new.read_bytes()
     new.unlink()
@@ -94,10 +99,93 @@ def test_each_table_is_read_without_the_other(folder: Path, monkeypatch: pytest.
         part(folder, "texts").unlink()
         assert measured(folder) == SECONDS
     assert vs.history(folder).compact().parts == 1
-    part(folder).unlink()
-    with monkeypatch.context() as patch:
-        patch.setattr("vmselect.records.files.read_bytes", refuse)
-        assert len(vs.load_profiles(folder)) == 3
+
+
+@pytest.mark.parametrize(
+    "change",
+    ["step_seconds: -1.0", "step_seconds: 'nan'::double", "id: 'x'", "created: null", "steady_seconds: [0.1, -5.0]",
+     "batch_size: -3::bigint", "total_seconds: 'inf'::double"],
+)  # fmt: skip
+def test_a_forged_row_does_not_replace_its_json_file(folder: Path, change: str) -> None:
+    name, _, value = change.partition(": ")
+    columns = ["file", "step_seconds", "id", "created", "steady_seconds", "batch_size", "total_seconds"]
+    before = vs.history(folder).to_frame(columns)
+    rewrite(folder, f"select * replace ({value} as {name}) from {{}}")
+    assert vs.history(folder).to_frame(columns).equals(before)
+
+
+def test_a_forged_text_does_not_replace_its_json_file(folder: Path) -> None:
+    """A local folder is read from its JSON files; elsewhere a text has the size, and in S3 the digest, of its file."""
+    rewrite(folder, "select * replace (encode('{{}}') as record) from {}", "texts")
+    assert len(vs.load_profiles(folder)) == 3
+    row = "select 'a.json' as file, '{}' as version, encode('text') as record"
+    digest = hashlib.md5(b"text", usedforsecurity=False).hexdigest()
+    for version, sound in ((f'4-"{digest}"', True), ("4-17", True), ("5-17", False), (f'4-"{"0" * 32}"', False)):
+        with history.connect() as database:
+            query = f"select {history._SOUND['texts']} from ({row.format(version)})"
+            assert database.execute(query).fetchone() == (sound,), version
+
+
+def test_an_edit_that_keeps_size_and_time_is_noticed(folder: Path) -> None:
+    path = sorted(folder.glob("*.json"))[0]
+    about, text = path.stat(), path.read_text()
+    path.write_text(text.replace("box-0", "box-9"))
+    os.utime(path, ns=(about.st_atime_ns, about.st_mtime_ns))
+    assert path.stat().st_size == about.st_size
+    names = vs.history(folder).to_frame(["instance_type"]).instance_type.tolist()
+    assert names == ["box-9", "box-1", "box-2"]
+
+
+@pytest.mark.parametrize("created", ["0001-01-01T00:00:00+10:00", "9999-12-31T23:59:59-10:00", "0001-01-01T00:00:00Z"])
+def test_a_date_at_an_end_of_the_calendar_does_not_hide_other_records(folder: Path, created: str) -> None:
+    data = json.loads(next(folder.glob("*.json")).read_text())
+    (folder / "odd.json").write_text(json.dumps({**data, "created": created, "id": "1" * 32}))
+    for _ in range(2):
+        listed = CliRunner().invoke(app, ["history", "list", str(folder), "--format", "json"])
+        assert listed.exit_code == 0
+        assert created[:10] in {row["created"][:10] for row in json.loads(listed.stdout)}
+        assert vs.history(folder).compact().records == 4
+
+
+def test_folders_of_killed_compactions_are_removed(
+    folder: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    temporary = tmp_path_factory.mktemp("temporary")
+    monkeypatch.setattr("tempfile.tempdir", str(temporary))
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    for name in (f"{ended.pid}-old", f"{ended.pid}-new", f"{os.getpid()}-mine", "name-of-an-earlier-version"):
+        path = temporary / f"vmselect-history-{name}"
+        path.mkdir()
+        if "new" not in name:
+            os.utime(path, (0, 0))
+    vs.history(folder).compact()
+    left = {path.name.rpartition("-")[2] for path in temporary.iterdir()}
+    assert left == {"new", "mine"}
+
+
+def test_a_folder_that_does_not_exist_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(ProfileError, match="no such folder"):
+        vs.history(tmp_path / "nowhere").to_frame()
+
+
+def test_a_missing_bucket_is_an_error_and_a_missing_folder_is_empty(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Store:
+        """A store with the bucket "team" and no files."""
+
+        def invalidate_cache(self) -> None:
+            pass
+
+        def ls(self, path: str, **_: object) -> list[object]:
+            raise FileNotFoundError(path)
+
+        def exists(self, path: str) -> bool:
+            return path == "team"
+
+    monkeypatch.setattr(_io, "open_files", lambda address, **_: (Store(), address.text.partition("://")[2]))
+    assert open_folder(check_place("folder", "s3://team/records")).entries() == []
+    with pytest.raises(ProfileError, match="no bucket tema"):
+        open_folder(check_place("folder", "s3://tema/records")).entries()
 
 
 def test_parts_of_an_earlier_layout_are_removed(folder: Path) -> None:
