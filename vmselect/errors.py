@@ -12,6 +12,7 @@
      ├─ CatalogError           a price is missing, or a price file is invalid
      │   └─ RefreshError       prices could not be fetched from a provider
      ├─ RankingError           the machines cannot be ranked
+     │   └─ MissingNamesError  a machine, size or region that was named is missing (also a CatalogError)
      ├─ ComparisonError        records cannot be compared, or do not contain the requested metric
      ├─ SweepError             a sweep cannot be started, continued or cleaned up
      └─ MissingPackageError    an optional package is needed for this feature     (also an ImportError)
