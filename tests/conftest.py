@@ -50,7 +50,7 @@ MARKS = {
 """Folders and files whose tests plain ``pytest`` does not run, and their mark."""
 
 LONGEST_FIRST = (
-    "test_backends.py", "test_sweep_skypilot.py", "test_sweep_remote.py", "test_sweep_workers.py",
+    "test_keras.py", "test_backends.py", "test_sweep_skypilot.py", "test_sweep_remote.py", "test_sweep_workers.py",
     "test_cli_probe_torch.py", "test_cli_probe_scripts.py", "test_convergence_training.py", "test_probe_ends.py",
     "test_sampling_fits.py", "test_trainers.py", "test_selection_tutorial.py", "test_quickstart.py",
     "test_distributions.py", "test_types.py",

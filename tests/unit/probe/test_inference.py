@@ -108,24 +108,19 @@ def test_memory_is_bounded_and_sums_stay_exact() -> None:
 
 
 def test_several_clients_call_at_the_same_time() -> None:
-    inside, most, lock = 0, 0, threading.Lock()
+    together = threading.Barrier(4, timeout=60)  # broken, and so a failure, unless four call at once
 
-    def call(_: Any) -> None:
-        nonlocal inside, most
-        with lock:
-            inside += 1
-            most = max(most, inside)
-        time.sleep(0.02)
-        with lock:
-            inside -= 1
+    def call(number: int) -> None:
+        if number:  # the first call is made alone
+            together.wait()
+            time.sleep(0.02)
 
     with vs.serving.probe_inference(clients=4, verbose=0) as p:
         record = p.run(call, range(41))
-    assert most == 4
     assert len(record.calls.number) == 40
     assert record.setup.clients == 4
-    # Four at a time get through in a quarter of the time that their calls took together.
-    assert record.calls.seconds < 0.6 * record.calls.service_seconds
+    # Four at a time get through in less time than their calls took together.
+    assert record.calls.seconds < record.calls.service_seconds
 
 
 def test_expected_errors_are_counted_and_others_end_the_load() -> None:
