@@ -195,7 +195,7 @@ def list_tools() -> dict[str, Tool]:
         ),
         "next_probe": Tool(
             "Recommend the machine to probe next: the one whose probe improves the choice most per dollar. "
-            "'next_probe' is null if no probe is worth its price.",
+            "'next_probe' is null if no probe is worth its price; 'reason' says why.",
             _next_probe,
             _ranking_parameters(),
         ),
@@ -323,13 +323,9 @@ def _rank(*, top: int, **arguments: Any) -> dict[str, Any]:
 
 
 def _next_probe(**arguments: Any) -> dict[str, Any]:
-    ranking = _make_ranking(**arguments, unprobed=True)
-    probe = ranking.next_probe
-    return {
-        "next_probe": asdict(probe) if probe else None,
-        "verdict": ranking.verdict,
-        "expected_regret": ranking.expected_regret,
-    }
+    from vmselect.ranking.output import answer_next_probe
+
+    return answer_next_probe(_make_ranking(**arguments, unprobed=True)).payload()
 
 
 def _make_ranking(

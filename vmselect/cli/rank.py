@@ -157,7 +157,7 @@ def make_ranking(
 
 def _print_next_probe(ranking: Ranking, format: Format) -> None:  # noqa: A002
     from vmselect.ranking.next_probe import explain_no_probe
-    from vmselect.ranking.output import NextProbeOutput
+    from vmselect.ranking.output import NextProbeOutput, answer_next_probe
 
     probe = ranking.next_probe
     if format is Format.table:
@@ -166,6 +166,8 @@ def _print_next_probe(ranking: Ranking, format: Format) -> None:  # noqa: A002
         if probe is None:
             reasons = dict.fromkeys(map(str, ranking.excluded))
             print_err(f"Excluded: {reason}." for reason in list(reasons)[:MAX_REASONS])
+    elif format is Format.json:
+        print_json(answer_next_probe(ranking))
     else:
         emit([vars(probe)] if probe else [], NextProbeOutput, format=format)
     if probe is None:

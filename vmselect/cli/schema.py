@@ -99,7 +99,7 @@ def outputs() -> Mapping[str, Printed]:
     from vmselect.comparison.groups import ComparisonOutput
     from vmselect.comparison.requirements import ScoresOutput
     from vmselect.comparison.speedup import ScalingOutput
-    from vmselect.ranking.output import NextProbeOutput, RankingOutput
+    from vmselect.ranking.output import NextProbeAnswer, RankingOutput
     from vmselect.scoring.score import ScoreOutput
 
     compared = ComparisonOutput | EffectsOutput | ScalingOutput | ScoresOutput
@@ -111,7 +111,7 @@ def outputs() -> Mapping[str, Printed]:
         "estimate-memory": Printed(1, list[MemoryRow], ("estimate --memory",)),
         "history-compact": Printed(1, list[Compaction], ("history compact",)),
         "history-list": Printed(1, list[HistoryRow], ("history list",)),
-        "rank-next": Printed(1, _rows_of(NextProbeOutput), ("rank --next",)),
+        "rank-next": Printed(2, NextProbeAnswer, ("rank --next",)),
         "prices": Printed(1, _rows_of(price_model()), ("prices show",)),
         "prices-check": Printed(1, list[PriceChange], ("prices check",)),
         "prices-refresh": Printed(1, _rows_of(refresh_model()), ("prices refresh",)),

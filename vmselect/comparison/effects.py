@@ -426,6 +426,10 @@ class Effects(Result):
         significant = [row for row in table if tested and row["p_adjusted"] < 1 - self.fit.confidence]
         interval = f" ({top['percent_low']:+.3g} to {top['percent_high']:+.3g} %)" if tested else ""
         evidence = format_p(top["p_value"]) if tested else "not tested for lack of repetitions"
+        if tested and top["p_adjusted"] > top["p_value"]:
+            # Significance is decided by the adjusted value, which may be far above the one of the single test.
+            tests = sum(row["p_value"] == row["p_value"] for row in table)
+            evidence += f", {format_p(top['p_adjusted'])} with Holm's correction for {tests} tests"
         difference = f"from {top['from_level']} to {top['to_level']} {top['percent']:+.3g} %{interval}, {evidence}"
         together = [row["factor"] for row in significant if row not in singles]
         interact = f" Interactions: {', '.join(together)}." if together else ""

@@ -44,6 +44,8 @@ if TYPE_CHECKING:
     from vmselect.serving.rank import Service
 
 OFFER_FIELDS = ("provider", "service", "region", "market", "gpu_model", "gpu_count", "vcpus", "memory_gib")
+ACCELERATOR_SERVICE = "gce-accelerator"
+"""Service of offers that price an accelerator of Google Cloud without the machine that it is attached to."""
 THIN_BATCH = 32
 """Examples per GPU and batch below which a GPU mostly waits between small computations (code ``thin-batch``)."""
 """Code of the finding that the time of a machine with several GPUs is predicted for one of them."""
@@ -439,6 +441,10 @@ def candidate_findings(candidates: Candidates, candidate: int, settings: Setting
     """Findings about a candidate: its measurement, hardware, nodes, use of GPUs and market."""
     machine, offer = candidates.of(candidate), candidates.identity(candidate)
     findings = [*machine.findings, *_other_hardware(machine, offer)]
+    if offer["service"] == ACCELERATOR_SERVICE:
+        message = f"The price of {machine.instance_type} is that of the accelerator alone, without its host machine."
+        remedy = "Add the price of the host, as an own price (--own-prices) of the whole machine."
+        findings.append(Finding("price-without-host", message, remedy))
     if machine.nodes > 1:
         message = f"{machine.title}: the cost assumes that its workers run on {machine.nodes} machines."
         remedy = "If they ran on fewer machines, set the factor 'nodes' (environment variable VMSELECT_FACTORS)."

@@ -8,6 +8,7 @@ never probed from the joint distribution of their log times.
 from __future__ import annotations
 
 import statistics
+from collections import Counter
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -144,7 +145,7 @@ def explain_no_probe(ranking: Ranking) -> str:
         return "No candidate can be ranked yet."
     probes = rank_probes(ranking)
     if not probes:
-        return "No machine is left to probe: all machines that can be predicted were probed."
+        return printable(_explain_no_prediction(ranking))
     best = next((probe for probe in probes if probe.is_worthwhile), probes[0])
     name = ranking.row(best.candidate, ranking.deciding_column).instance_type
     paid = format_seconds(probe_seconds(ranking))
@@ -160,6 +161,18 @@ def explain_no_probe(ranking: Ranking) -> str:
     else:
         why = "No probe is worth its cost for this training."
     return printable(f"{why} {numbers}")
+
+
+def _explain_no_prediction(ranking: Ranking) -> str:
+    """Why the ranking contains no machine that was never probed."""
+    probed = {machine.instance_type for machine in ranking.candidates.machine_estimates if machine.records}
+    reasons = Counter(entry.reason for entry in ranking.excluded if entry.candidate.split(",")[0] not in probed)
+    if not reasons:
+        return "No machine is left to probe: all machines that can be predicted were probed."
+    # One cause, such as a probe without a GPU, usually rules out all machines of a catalog.
+    (reason, count), *_ = reasons.most_common(1)
+    others = f" ({count} of {sum(reasons.values())} machines)" if len(reasons) > 1 else ""
+    return f"No machine that was never probed can be predicted: {reason}{others}."
 
 
 def default_regret(*, history: bool) -> float:

@@ -15,7 +15,7 @@ from vmselect.energy.grids import DEFAULT
 from vmselect.estimation.runtime import COEFFICIENTS, Coefficient
 from vmselect.findings import Finding
 from vmselect.ranking.decision import Shortfall
-from vmselect.ranking.next_probe import NextProbe
+from vmselect.ranking.next_probe import NextProbe, explain_no_probe
 from vmselect.ranking.options import Settings
 from vmselect.ranking.rows import Excluded, Row
 from vmselect.records.base import Factor
@@ -178,6 +178,26 @@ SettingsOutput = derive_model(
 ExcludedOutput = derive_model(Excluded)
 NextProbeOutput = derive_model(NextProbe)
 ShortfallOutput = derive_model(Shortfall)
+
+
+class NextProbeAnswer(Output):
+    """The machine to probe next, or null; why; and the decision that the ranking would make without this probe."""
+
+    next_probe: NextProbeOutput | None
+    reason: str
+    verdict: str
+    expected_regret: Numbers
+
+
+def answer_next_probe(ranking: Ranking) -> NextProbeAnswer:
+    """The next probe of ``ranking`` as the command line and the tools for agents print it."""
+    probe = ranking.next_probe
+    return NextProbeAnswer(
+        next_probe=NextProbeOutput(**vars(probe)) if probe else None,
+        reason=probe.reason if probe else explain_no_probe(ranking),
+        verdict=ranking.verdict,
+        expected_regret=ranking.expected_regret,
+    )
 
 
 class RankingInputs(Output):

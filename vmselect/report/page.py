@@ -362,6 +362,9 @@ def _speedups(ranking: Ranking) -> list[list[str]]:
 
 
 def _cost_of_choosing(ranking: Ranking) -> list[list[str]]:
+    # Published times and watched trainings are whole runs, which nobody made in order to choose.
+    if any(profile.outcome in ("given", "watched") for profile in _profiles(ranking)):
+        return []
     cost = ranking.selection_cost()
     if not cost.probe_seconds or not cost.exhaustive_usd:
         return []

@@ -149,6 +149,22 @@ def test_the_verdict_names_no_factor_without_a_significant_effect(values: dict[s
     assert "most" not in e.verdict
 
 
+def test_the_verdict_names_the_correction_next_to_p() -> None:
+    shifts = {"a": 0.0, "b": 0.1}
+    rows = [
+        {"m": m, "n": n, "o": o, "v": 1 + shift + noise}
+        for m, shift in shifts.items()
+        for n in "cd"
+        for o in "ef"
+        for noise in (0.1, -0.1, 0.05)
+    ]
+    effects = vs.stats.effects(rows, factors=["m", "n", "o"], metric="v")
+    top = effects.factors.iloc[0]
+    assert top["p_value"] < 0.05 < top["p_adjusted"]
+    assert "no factor has a significant effect" in effects.verdict
+    assert "Holm" in effects.verdict
+
+
 def test_a_level_that_is_lost_with_its_values_is_named() -> None:
     rows = [{"m": "a", "v": float("nan")}, {"m": "b", "v": 1.0}]
     with pytest.raises(ComparisonError):

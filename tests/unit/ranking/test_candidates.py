@@ -64,6 +64,14 @@ def test_a_name_that_cannot_be_ranked_is_an_error(options: dict[str, Any], simil
     assert caught.value.names == ((names if isinstance(names, str) else names[-1]),)
 
 
+def test_the_price_of_an_accelerator_without_a_host_is_a_finding() -> None:
+    catalog = vs.Catalog.embedded("2021-02-01")
+    ranking = vs.rank([probe("accelerator-V100", region=None, provider="gcp")], epochs=5, catalog=catalog)
+    assert "price-without-host" in {finding.code for finding in ranking.findings if finding.severity == "warning"}
+    whole = vs.rank([probe("p3.2xlarge", region=None, provider="aws")], epochs=5, catalog=catalog)
+    assert "price-without-host" not in {finding.code for finding in whole.findings}
+
+
 def test_another_market_changes_which_machines_have_no_price() -> None:
     ranking = rank([probe("small"), probe("same")], market="spot")
     assert [(e.candidate, e.reason_code) for e in ranking.excluded] == [("same, batch 64", "no_price")]

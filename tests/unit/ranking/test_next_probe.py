@@ -10,6 +10,7 @@ import pytest
 import vmselect as vs
 from tests.support.profiles import make_profile
 from vmselect.ranking.next_probe import default_regret, explain_no_probe, probe_seconds, rank_probes
+from vmselect.ranking.output import answer_next_probe
 from vmselect.units import format_usd
 
 PROBED = make_profile("g4dn.xlarge", 0.2, steps_per_epoch=1000, model="net")
@@ -65,6 +66,17 @@ def test_the_reason_against_a_probe_contains_its_cost_and_saving() -> None:
         assert format_usd(best.cost_usd) in text
         assert format_usd(best.saving_usd) in text
     assert "$" not in explain_no_probe(rank(machines=None))
+
+
+def test_the_reason_names_what_rules_out_all_predictions() -> None:
+    slow = vs.Profile.from_times(
+        instance_type="c5.xlarge", batch_size=32, steps_per_epoch=100, iteration_seconds=[0.9] * 10
+    )
+    ranking = vs.rank(slow, epochs=50, machines="all", catalog=vs.Catalog.embedded("2026-08-22"))
+    answer = answer_next_probe(ranking)
+    assert answer.next_probe is None
+    assert "c5.xlarge trained without a GPU" in answer.reason
+    assert "left to probe" in explain_no_probe(rank(machines=None))
 
 
 def test_without_unprobed_machines_there_is_nothing_to_probe() -> None:

@@ -73,6 +73,13 @@ def test_the_page_of_a_ranking_holds_its_data(pages: dict[str, str], ranking: vs
     assert facts["Method"].startswith("robust")
     assert re.search(r"\d{4}-\d\d-\d\d", facts["Prices"])
     assert facts["Measured"].startswith("2 profiles, all")
+    # Imported times are no probes, so that they cost nothing here.
+    assert "Cost of choosing" not in facts
+    probes = [
+        profile.model_copy(update={"outcome": "stopped"})
+        for profile in (make_profile("g4dn.xlarge"), make_profile("g5.xlarge", 0.05))
+    ]
+    assert "Cost of choosing" in dict(page_data(vs.rank(probes, epochs=50))["page"]["facts"])
 
 
 def test_text_and_tables_of_comparisons_need_no_script(pages: dict[str, str]) -> None:
