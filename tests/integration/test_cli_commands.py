@@ -17,7 +17,7 @@ import pytest
 from typer.testing import CliRunner
 
 import vmselect as vs
-from vmselect.cli import app, main
+from vmselect.cli import STOPPED, app, main
 from vmselect.errors import ArgumentError
 from vmselect.records import Environment
 
@@ -233,7 +233,8 @@ def test_an_interrupt_ends_a_script_by_the_signal_and_leaves_nothing_behind(tmp_
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=30)
     assert process.returncode == -signal.SIGINT, "a shell stops its loop only if the signal itself ended the command"
-    assert errors.splitlines()[-1] == "KeyboardInterrupt"
+    assert errors.splitlines()[-2] == "KeyboardInterrupt"
+    assert errors.splitlines()[-1].startswith(STOPPED)
     assert "vmselect/cli" not in errors
     assert sorted(path.name for path in tmp_path.iterdir()) == ["slow.py", "started"]
 

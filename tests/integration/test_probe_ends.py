@@ -28,7 +28,7 @@ CASES = {
 }
 DETAIL: dict[str, str | None] = {
     "sigterm": "SIGTERM",
-    "sigint": "KeyboardInterrupt",
+    "sigint": "KeyboardInterrupt: the user stopped it with Ctrl-C",
     "data": "RuntimeError: nobody catches this",
     "exit": None,  # nobody is told why an interpreter ends
 }

@@ -31,6 +31,9 @@ ORDER = (
 """The commands in the order of the help text: in the order in which they are used."""
 
 
+STOPPED = "vmselect: stopped by Ctrl-C."
+
+
 class _Commands(TyperGroup):
     """The commands of vmselect, listed in :data:`ORDER`."""
 
@@ -71,15 +74,27 @@ add_common_options(app)
 
 
 def main() -> None:
-    """Run the command line. An error of vmselect or of a file is printed as a message, and the exit code is 2."""
+    """Run the command line.
+
+    An error of vmselect or of a file is printed as a message, and the exit code is 2. After Ctrl-C, it is 130.
+    """
     try:
         app()
+    except SystemExit as end:
+        # Typer exits silently.
+        if isinstance(getattr(end.__context__, "__cause__", None), KeyboardInterrupt):
+            print_err([STOPPED], always=True)
+        raise
+    except KeyboardInterrupt:
+        print_err([STOPPED], always=True)
+        sys.exit(130)
     except (VmselectError, OSError) as error:
         print_err([f"vmselect: {_name_options(str(error), sys.argv[1:])}"], always=True)
         sys.exit(2)
     except Interrupted:
         # Exit by the signal, as any Python script does on Ctrl-C, so that a loop in a shell stops too. The traceback of
         # the script has been printed.
+        print_err([f"{STOPPED} The record of a training that had begun is incomplete."], always=True)
         sys.excepthook = lambda *_: None
         raise KeyboardInterrupt from None
 

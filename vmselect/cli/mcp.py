@@ -95,10 +95,7 @@ def mcp(
         async with stdio.stdio_server() as (messages, answers):
             await server.run(_Repaired(messages), answers, server.create_initialization_options())
 
-    try:
-        asyncio.run(serve())
-    except KeyboardInterrupt:
-        raise typer.Exit(130) from None
+    asyncio.run(serve())
 
 
 def _require(module: str) -> Any:

@@ -259,7 +259,9 @@ def _early_stopping(profile: Profile) -> Iterator[Finding]:
 
 def _few_steps(profile: Profile) -> Iterator[Finding]:
     steady = profile.timeline.steps.steady_seconds
-    if profile.probe in ("iteration", "loop") and len(steady) < FEW_STEPS and profile.outcome != "out_of_memory":
+    # A larger steps= does not help a training that was ended: another finding says so.
+    ended = profile.outcome in ("out_of_memory", "interrupted")
+    if profile.probe in ("iteration", "loop") and len(steady) < FEW_STEPS and not ended:
         yield Finding(
             "few-steps",
             f"Only {format_count(len(steady), 'steady step')} {'was' if len(steady) == 1 else 'were'} recorded, so the "

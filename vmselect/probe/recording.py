@@ -285,6 +285,8 @@ def classify(error: BaseException | None, detail: str | None = None) -> tuple[En
     """
     if error is None:
         return "interrupted", detail
+    if isinstance(error, KeyboardInterrupt):
+        return "interrupted", "KeyboardInterrupt: the user stopped it with Ctrl-C"
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     # TensorFlow's message begins with "Graph execution error:" and mentions memory much later.
     relevant = next(filter(_MEMORY_MESSAGE.search, lines), lines[0] if lines else "")
