@@ -240,6 +240,9 @@ def ranking_output(ranking: Ranking, *, top: int | None = None) -> RankingOutput
     positions = ranking.positions[0][:top]
     candidates: Sequence[int] = range(len(ranking.candidates))
     machines: Sequence[int] = range(len(ranking.candidates.machine_estimates))
+    # Candidates of other markets serve the page, which can change the market; nothing here refers to their findings.
+    if ranking.settings.market is not None:
+        candidates = np.flatnonzero(np.isin(ranking.candidates.column("market"), ranking.settings.market)).tolist()
     # A catalog has thousands of offers: whoever asks for the first rows gets the candidates and machines of these only.
     if top is not None:
         candidates = np.unique(positions).tolist()

@@ -72,6 +72,12 @@ def test_the_price_of_an_accelerator_without_a_host_is_a_finding() -> None:
     assert "price-without-host" not in {finding.code for finding in whole.findings}
 
 
+def test_the_json_contains_the_findings_of_the_chosen_markets_only() -> None:
+    for market, codes in (("on_demand", set()), ("all", {"spot-uninterrupted"})):
+        printed = json.loads(rank(market=market).to_json())
+        assert {finding["code"] for finding in printed["findings"]} & {"spot-uninterrupted"} == codes
+
+
 def test_another_market_changes_which_machines_have_no_price() -> None:
     ranking = rank([probe("small"), probe("same")], market="spot")
     assert [(e.candidate, e.reason_code) for e in ranking.excluded] == [("same, batch 64", "no_price")]
