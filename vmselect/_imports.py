@@ -54,7 +54,7 @@ def require(module: str, *, extra: str, needed_by: str) -> ModuleType:
         return importlib.import_module(module)
     except ImportError as missing:
         raise MissingPackageError(
-            f"{needed_by} needs the package {module!r}, which is not installed ({missing}). "
+            f"{needed_by} needs the package {module.partition('.')[0]!r}, which is not installed ({missing}). "
             f'Install it with: pip install "vmselect[{extra}]"'
         ) from missing
 

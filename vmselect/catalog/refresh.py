@@ -175,7 +175,7 @@ def refresh_prices(
         outcome.take(opened[name], region, answer)
     if not outcome.fresh:
         nothing = "There is no region to refresh. Give at least one provider and one region."
-        raise RefreshError(" ".join(map(str, outcome.findings)) or nothing)
+        raise RefreshError("\n".join(map(str, outcome.findings)) or nothing)
     frame = concat_frames([*outcome.fresh, *outcome.old])
     return RefreshOutcome(frame, tuple(outcome.parts), tuple(outcome.findings))
 

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import socket
 from typing import Any
 
 import pytest
 
+from vmselect._imports import require
 from vmselect.catalog.sources import http
 from vmselect.catalog.sources.aws import describe_machine, describe_offer, parse_ec2_product
 from vmselect.catalog.sources.gcp import GcpPrices, assemble, collect_parts, read_unit_price
+from vmselect.catalog.sources.http import JsonClient
+from vmselect.errors import MissingPackageError, RefreshError
 
 
 class Pages:
@@ -208,3 +212,20 @@ def test_a_sagemaker_machine_is_the_machine_of_its_name(name: str, service: str,
 )
 def test_messages_show_no_secret_of_a_url(url: str, shown: str) -> None:
     assert http._hide_secrets(url) == shown
+
+
+def test_without_a_network_a_source_gives_up_within_seconds() -> None:
+    """A refused connection and an unknown host: the waits between requests end, which the test counts, not sleeps."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    waits: list[float] = []
+    client = JsonClient(attempts=9, sleep=waits.append)
+    with pytest.raises(RefreshError, match="could not be reached"):
+        client.get(f"http://127.0.0.1:{port}/prices")
+    assert 0 < sum(waits) <= client.unreachable_seconds
+
+
+def test_a_missing_package_is_named_as_pip_knows_it() -> None:
+    with pytest.raises(MissingPackageError, match="package 'no_such_package'"):
+        require("no_such_package.exceptions", extra="aws", needed_by="AWS prices")

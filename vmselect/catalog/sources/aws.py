@@ -100,7 +100,7 @@ class AwsPrices:
 
     def _client(self, service: str, region: str) -> Boto:
         config = _imports.require("botocore.config", extra="aws", needed_by="AWS prices").Config(
-            connect_timeout=10, read_timeout=30, retries={"mode": "standard", "total_max_attempts": 6}
+            connect_timeout=5, read_timeout=30, retries={"mode": "standard", "total_max_attempts": 6}
         )
         with self._lock:  # a session must not create clients in several threads at once
             return self._open_session().client(

@@ -19,7 +19,7 @@ from typing import TypeVar
 from urllib.parse import urlsplit
 
 import requests
-from urllib3.exceptions import HTTPError, ReadTimeoutError
+from urllib3.exceptions import HTTPError, NewConnectionError, ProxyError, ReadTimeoutError
 
 from vmselect.catalog.sources import Json
 from vmselect.errors import RefreshError
@@ -30,11 +30,18 @@ Answer = TypeVar("Answer")
 
 
 class _RetryableError(Exception):
-    """A temporary failure of a request, which is then repeated. ``wait_seconds`` is the delay the server requires."""
+    """A temporary failure of a request, which is then repeated. ``wait_seconds`` is the delay the server requires.
 
-    def __init__(self, reason: str, wait_seconds: float = 0.0) -> None:
+    ``unreachable`` is True if there was no connection at all.
+    """
+
+    def __init__(self, reason: str, wait_seconds: float = 0.0, *, unreachable: bool = False) -> None:
         super().__init__(reason)
-        self.wait_seconds = wait_seconds
+        self.wait_seconds, self.unreachable = wait_seconds, unreachable
+
+
+CONNECT_SECONDS = 5.0
+"""Longest wait for a connection."""
 
 
 @dataclass
@@ -50,6 +57,8 @@ class JsonClient:
     answer_seconds: float = 120.0
     backoff_seconds: float = 1.0
     max_wait_seconds: float = 60.0
+    unreachable_seconds: float = 10.0
+    """Without any connection, such as without a network, no request starts after this time."""
     sleep: Callable[[float], None] = time.sleep
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
 
@@ -62,17 +71,21 @@ class JsonClient:
         return self._retry(url, lambda: self._get_once(url, None))
 
     def _retry(self, url: str, request: Callable[[], Answer]) -> Answer:
+        waited = 0.0
         for attempt in range(1, self.attempts + 1):
+            began = time.monotonic()
             try:
                 return request()
             except _RetryableError as fault:
-                if attempt == self.attempts:
+                # Jitter spreads the retries of regions that were throttled together.
+                wait = self.backoff_seconds * 2 ** (attempt - 1) * random.uniform(0.5, 1.5)
+                wait = min(max(wait, fault.wait_seconds), self.max_wait_seconds)
+                waited += time.monotonic() - began + wait
+                if attempt == self.attempts or (fault.unreachable and waited > self.unreachable_seconds):
                     raise RefreshError(
                         f"{_hide_secrets(url)}: {fault} ({attempt} attempts). Try again later."
                     ) from None
-                # Jitter spreads the retries of regions that were throttled together.
-                wait = self.backoff_seconds * 2 ** (attempt - 1) * random.uniform(0.5, 1.5)
-                self.sleep(min(max(wait, fault.wait_seconds), self.max_wait_seconds))
+                self.sleep(wait)
         raise AssertionError("unreachable")
 
     def _get_once(self, url: str, params: Mapping[str, str] | None) -> bytes:
@@ -97,7 +110,8 @@ class JsonClient:
     def _request(self, url: str, params: Mapping[str, str] | None, *, ends: float) -> bytes:
         try:
             with requests.get(
-                url, params=params, headers=dict(self.headers), timeout=self.timeout_seconds,
+                url, params=params, headers=dict(self.headers),
+                timeout=(min(CONNECT_SECONDS, self.timeout_seconds), self.timeout_seconds),
                 stream=True, allow_redirects=False,
             ) as answer:  # fmt: skip
                 if answer.status_code in _RETRYABLE:
@@ -118,10 +132,16 @@ class JsonClient:
                     if time.monotonic() > ends:
                         raise _RetryableError("the server did not finish its response in time")
                 return bytes(body)
+        except requests.ConnectTimeout:
+            raise _RetryableError("the server could not be reached", unreachable=True) from None
         except (requests.Timeout, ReadTimeoutError):
             raise _RetryableError("the server did not respond in time") from None
-        except (requests.ConnectionError, HTTPError):
-            raise _RetryableError("the server could not be reached, or closed the connection") from None
+        except (requests.ConnectionError, HTTPError) as fault:
+            # A connection that was refused or has no address, unlike one that was closed.
+            reason = getattr(fault.args[0] if fault.args else None, "reason", None)
+            unreachable = isinstance(reason, (NewConnectionError, ProxyError))
+            problem = "the server could not be reached, or closed the connection"
+            raise _RetryableError(problem, unreachable=unreachable) from None
         except (requests.RequestException, ValueError, TypeError):  # an invalid address or header
             raise RefreshError(
                 f"The request to {_hide_secrets(url)} is invalid. Check the API key for blanks and line breaks."
