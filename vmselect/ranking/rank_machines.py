@@ -236,9 +236,10 @@ class Training:
         settings, everything = self.settings, self.catalog.unrestricted.offers(market=None)
         probed = {profile.instance_type or "" for profile in self.profiles}
         priced = {candidates.machine_estimates[i].instance_type for i in np.unique(candidates.machine_estimate)}
+        machines = self.machines.names if self.machines else None
         named: dict[str, tuple[Sequence[str] | None, set[str], Any]] = {
             "machines": (
-                self.machines and self.machines.names,
+                machines,
                 priced | probed | pool.too_small,
                 everything["instance_type"],
             ),
