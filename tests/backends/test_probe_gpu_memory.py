@@ -46,7 +46,7 @@ def train(counter, *peaks):
 
     model, found = make_model(optimizer="adam"), []
     for peak in peaks:
-        allocate, probe = Allocate(), vs.IterationProbe(steps=5, validations=0, verbose=0, sample=None)
+        allocate, probe = Allocate(), vs.IterationProbe(path=False, steps=5, validations=0, verbose=0, sample=None)
         allocate.bytes = peak
         model.fit(*make_data(12), epochs=1, verbose=0, callbacks=[probe, allocate])
         found.append(probe.profile)
@@ -80,7 +80,7 @@ def test_the_driver_is_asked_if_the_framework_has_no_counter(monkeypatch):
     monkeypatch.setattr(environment, "count_framework_gpus", lambda *_: 1)
     monkeypatch.setattr(environment, "read_gpu_memory", lambda *_: None)
     monkeypatch.setattr(Observation, "usage", sampled)
-    probe = vs.IterationProbe(steps=5, validations=0, verbose=0)
+    probe = vs.IterationProbe(path=False, steps=5, validations=0, verbose=0)
     make_model().fit(*make_data(12), epochs=1, verbose=0, callbacks=[probe])
     seen = probe.profile.environment
     assert (seen.peak_gpu_memory_bytes, seen.gpu_memory.source) == (4096, "nvml")
@@ -88,7 +88,7 @@ def test_the_driver_is_asked_if_the_framework_has_no_counter(monkeypatch):
 
 
 def test_without_a_gpu_nothing_is_recorded():
-    probe = vs.IterationProbe(steps=5, validations=0, verbose=0, sample=None)
+    probe = vs.IterationProbe(path=False, steps=5, validations=0, verbose=0, sample=None)
     make_model().fit(*make_data(12), epochs=1, verbose=0, callbacks=[probe])
     assert probe.profile.environment.peak_gpu_memory_bytes is None
     assert probe.profile.environment.gpu_memory is None

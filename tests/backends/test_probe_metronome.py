@@ -124,19 +124,19 @@ def attempt(make_probe, compare):
 
 
 def test_a_watched_fit_reads_what_was_slept(folder):
-    timeline = attempt(lambda: vs.IterationProbe(stop=False, verbose=0), compare)
+    timeline = attempt(lambda: vs.IterationProbe(path=False, stop=False, verbose=0), compare)
     assert timeline.steps.label.count("partial") == EPOCHS
     assert timeline.steps.steps == STEPS * EPOCHS
     assert timeline.steps.label[0] == "first"
 
 
 def test_a_short_probe_reads_what_was_slept(folder):
-    timeline = attempt(lambda: vs.IterationProbe(sample=None, verbose=0), compare)
+    timeline = attempt(lambda: vs.IterationProbe(path=False, sample=None, verbose=0), compare)
     assert timeline.steps.steps == 42
 
 
 def test_whole_epochs_hold_what_was_slept(folder):
-    timeline = train(vs.EpochProbe(verbose=0))
+    timeline = train(vs.EpochProbe(path=False, verbose=0))
     ended, slept = METRONOME.ended["train"], METRONOME.slept["train"]
     assert [epoch.steps for epoch in timeline.epochs] == [STEPS] * 2
     for number, epoch in enumerate(timeline.epochs):

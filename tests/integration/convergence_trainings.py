@@ -120,7 +120,9 @@ def real_trainings() -> int:
                 assert ConvergenceStudy.load(probe.saved_to or "").runs == (run,)
                 stopped += count < EPOCHS
             if number % 4 == 0:
-                halted = train(build, size, seed, [ConvergenceProbe(**rule, stop=True)], validation_freq=frequency)
+                halted = train(
+                    build, size, seed, [ConvergenceProbe(path=False, **rule, stop=True)], validation_freq=frequency
+                )
                 assert halted == real, "stop=True is not EarlyStopping"
         if len(SEEDS) > 1:
             study = vs.ConvergenceStudy.load(Path(folder) / "deeper" / "0")
@@ -133,7 +135,7 @@ def real_trainings() -> int:
 def odd_trainings() -> None:
     rule: dict[str, Any]
     # Several fits, a copy and a pickle in between; weights put back as EarlyStopping does.
-    probe = pickle.loads(pickle.dumps(copy.deepcopy(ConvergenceProbe(patience=1))))  # noqa: S301
+    probe = pickle.loads(pickle.dumps(copy.deepcopy(ConvergenceProbe(path=False, patience=1))))  # noqa: S301
     for seed in (1, 2):
         train(small, 16, seed, [probe])
         again = train(small, 16, seed, [keras.callbacks.EarlyStopping("val_accuracy", patience=1)])
@@ -142,7 +144,7 @@ def odd_trainings() -> None:
     # The best weights are put back, if that is asked for.
     rule = {"monitor": "val_loss", "patience": 1, "restore_best_weights": True}
     kept = []
-    for callback in (ConvergenceProbe(**rule, stop=True), keras.callbacks.EarlyStopping(**rule)):
+    for callback in (ConvergenceProbe(path=False, **rule, stop=True), keras.callbacks.EarlyStopping(**rule)):
         keep = Keep()
         train(deeper, 8, 3, [callback, keep])
         kept.append(keep.weights)
@@ -152,14 +154,17 @@ def odd_trainings() -> None:
     assert probe.run.batch_size == 16, probe.run
     # A resumed training counts from its first epoch on, as Keras numbers them.
     rule = {"monitor": "val_accuracy", "patience": 2}
-    probe = ConvergenceProbe(**rule)
+    probe = ConvergenceProbe(path=False, **rule)
     train(small, 16, 5, [probe], initial_epoch=4)
     real = train(small, 16, 5, [keras.callbacks.EarlyStopping(**rule)], initial_epoch=4)
     assert probe.epochs_to_stabilise == real["epoch"][-1] + 1
     # Losses that are not numbers.
     for where in ((), 3):
         counts = []
-        for callback in (ConvergenceProbe(monitor="val_loss", patience=2), keras.callbacks.EarlyStopping(patience=2)):
+        for callback in (
+            ConvergenceProbe(path=False, monitor="val_loss", patience=2),
+            keras.callbacks.EarlyStopping(patience=2),
+        ):
             spoil = Spoil(where)
             history = train(small, 16, 5, [spoil, callback])
             counts.append(getattr(callback, "epochs_to_stabilise", len(history["epoch"])))
@@ -168,13 +173,13 @@ def odd_trainings() -> None:
         files(Path(folder))
     # A metric that is not there, or does not come before the training ends.
     with pytest.raises(vs.errors.ProbeError, match="validation_freq"):
-        train(small, 16, 1, [ConvergenceProbe()], validation_freq=EPOCHS + 1)
+        train(small, 16, 1, [ConvergenceProbe(path=False)], validation_freq=EPOCHS + 1)
     with pytest.raises(vs.errors.ProbeError, match="val_loss"):
-        train(small, 16, 1, [ConvergenceProbe(monitor="val_f1")])
+        train(small, 16, 1, [ConvergenceProbe(path=False, monitor="val_f1")])
     with pytest.raises(vs.errors.ProbeError, match="accuracy"):
-        train(small, 16, 1, [ConvergenceProbe(monitor="f1")])
+        train(small, 16, 1, [ConvergenceProbe(path=False, monitor="f1")])
     with pytest.raises(vs.errors.ProbeError, match="validation"):
-        train(small, 16, 1, [ConvergenceProbe()], validate=False)
+        train(small, 16, 1, [ConvergenceProbe(path=False)], validate=False)
 
 
 def files(folder: Path) -> None:
@@ -263,7 +268,7 @@ def scripted(curve: list[float | None], patience: int, min_delta: float, mode: s
     real, stage = keras.callbacks.EarlyStopping(**rule), Stage()
     real.set_model(stage)
     real.on_train_begin()
-    probe = ConvergenceProbe(**rule, batch_size=8)  # type: ignore[arg-type]
+    probe = ConvergenceProbe(path=False, **rule, batch_size=8)  # type: ignore[arg-type]
     probe.set_params({})
     other = Stage()
     probe.set_model(other)

@@ -113,7 +113,7 @@ def s3() -> dict[str, Any]:
         }  # fmt: skip
         for bucket in ("team", "my-bucket"):
             boto3.client("s3").create_bucket(Bucket=bucket)
-    page_examples.one_machine(Path.cwd())
+    page_examples.three_machines(Path.cwd())
     profile = vs.Profile.load("profiles/g4dn.xlarge.json")
     profile.save("s3://team/records")
     return {**keras(), "profile": profile}
