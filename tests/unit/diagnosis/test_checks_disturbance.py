@@ -86,17 +86,27 @@ def test_an_estimate_beside_busy_programs_says_nothing() -> None:
     assert [one.reason_code for one in ranking.excluded] == ["too_disturbed"]
 
 
-@pytest.mark.parametrize("sizes", [[64, 128], [96], [64, 96, 128]])
-def test_no_batch_size_is_ranked_by_a_probe_that_was_too_disturbed(sizes: list[int]) -> None:
+def two_sizes() -> list[vs.Profile]:
+    """A machine at batch size 64, and at 128 beside other programs."""
     loud = make_profile(
         "a", STEPS, batch_size=128, usage=usage(other_cores=0.74 * 4, usable_cpu_share=1.0),
         environment={"framework_gpus": 0, "usable_cores": 4},
     )  # fmt: skip
-    profiles = [make_profile("a", STEPS), loud]
-    ranking = vs.rank(profiles, epochs=20, catalog=prices(("a", 1.0)), batch_size=sizes)
-    assert [row.batch_size for row in ranking.rows] == [size for size in sizes if size == 64]
-    assert {one.reason_code for one in ranking.excluded} <= {"too_disturbed", "other_batch_size"}
+    return [make_profile("a", STEPS), loud]
+
+
+def test_no_batch_size_is_ranked_by_a_probe_that_was_too_disturbed() -> None:
+    ranking = vs.rank(two_sizes(), epochs=20, catalog=prices(("a", 1.0)), batch_size=[64, 128])
+    assert [row.batch_size for row in ranking.rows] == [64]
+    assert {excluded.reason_code for excluded in ranking.excluded} <= {"too_disturbed", "other_batch_size"}
     assert len(ranking.excluded) == len(set(ranking.excluded)) > 0
+
+
+@pytest.mark.parametrize("sizes", [[96], [64, 96, 128]])
+def test_no_batch_size_is_interpolated_from_a_probe_that_was_too_disturbed(sizes: list[int]) -> None:
+    with pytest.raises(vs.errors.MissingNamesError) as raised:
+        vs.rank(two_sizes(), epochs=20, catalog=prices(("a", 1.0)), batch_size=sizes)
+    assert (raised.value.argument, raised.value.names) == ("batch_size", (96,))
 
 
 @settings(deadline=None)
