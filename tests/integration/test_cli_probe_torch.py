@@ -194,10 +194,11 @@ trainer.save_model("final")
 TRAINERS = (
     LINE
     + """
-import glob, os, safetensors.torch, threading
+import glob, os, pathlib, safetensors.torch, threading
 
 os.makedirs("out/checkpoint-3")
-safetensors.torch.save_file(Line().state_dict(), "out/checkpoint-3/model.safetensors")
+# A checkpoint of an earlier training. Saving it with save_file would end the probed program.
+pathlib.Path("out/checkpoint-3/model.safetensors").write_bytes(safetensors.torch.save(Line().state_dict()))
 callbacks = [transformers.TrainerControl()]
 state = transformers.TrainerState(global_step=3, train_batch_size=16, stateful_callbacks=callbacks)
 state.save_to_json("out/checkpoint-3/trainer_state.json")
@@ -219,7 +220,9 @@ class Broken(Line):
 try:
     transformers.Trainer(Broken(), options, train_dataset=Data()).train()
 except ValueError:
-    ours = [one.name for one in threading.enumerate() if "vmselect" in one.name]
+    # The thread that waits for saves of other processes stays until the program ends.
+    ours = [thread.name for thread in threading.enumerate() if "vmselect" in thread.name]
+    ours.remove("vmselect-saves")
     print("failed", len(glob.glob("profiles/*.json")), ours)
 """
 )
@@ -357,7 +360,8 @@ def test_nothing_stays_in_torch(ran: Callable[[str], Ran]) -> None:
 def test_what_trains_through_torch_is_measured_too(package: str, ran: Callable[[str], Ran]) -> None:
     pytest.importorskip(package, reason=f"{package} is not installed: its trainings were left out")
     folder, _ = ran(package)
-    assert {path.name for path in folder.iterdir()} == {"plain.py", "p.json"}, "nothing else was written"
+    saved = [path for path in folder.rglob("*") if path.suffix in (".bin", ".ckpt", ".pt", ".safetensors")]
+    assert not saved, "checkpoints go to a temporary folder"
     profile = vs.Profile.load(folder / "p.json")
     assert (profile.outcome, profile.batch_size, profile.steps_per_epoch) == ("stopped", 16, 100)
     assert profile.setup.epochs == 50
@@ -379,9 +383,9 @@ def profile_of(fit: int, folder: Path) -> vs.Profile:
 def test_a_training_is_resumed_and_its_checkpoints_stay_as_they_were(trainers: Ran) -> None:
     folder, said = trainers
     assert "steps 21" in said, "three before, nine in each of two epochs"
-    assert {path.name for path in folder.iterdir()} == {"plain.py", "profiles", "out"}
     kept = {path.name for path in (folder / "out").rglob("*")}
     assert kept == {"checkpoint-3", "model.safetensors", "trainer_state.json"}
+    assert [path.parent.name for path in folder.rglob("*.safetensors")] == ["checkpoint-3"]
     assert [(one.outcome, one.steps_per_epoch) for one in (profile_of(1, folder), profile_of(2, folder))] == [
         ("stopped", 100),
         ("stopped", 200),

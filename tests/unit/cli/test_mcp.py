@@ -78,8 +78,9 @@ def test_a_link_in_a_folder_does_not_lead_out_of_it(folder: Path) -> None:
     """A folder is read as a whole, so an agent need not name the link."""
     (folder / "profiles" / "link.json").symlink_to(folder.parent / "private" / "secret.json")
     for profiles in ("profiles", "profiles/."):
-        with pytest.raises(ProfileError, match="link"):
-            call("estimate", folder, profiles=[profiles], epochs=5)
+        answer = call("estimate", folder, profiles=[profiles], epochs=5)
+        assert "g6.xlarge" not in json.dumps(answer)
+        assert [error for error in answer["errors"] if "link.json" in error]
     answer = list_tools()["check"].call({"profiles": ["profiles"]}, [folder])
     assert "g6.xlarge" not in json.dumps(answer)
     assert [error for error in answer["errors"] if "link.json" in error]
