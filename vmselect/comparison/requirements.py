@@ -472,7 +472,7 @@ class Requirements:
         for name, facts in candidates.items():
             labels = [facts[key].value for key in ("provider", "region", "instance_type") if key in facts]
             everyone[name] = dict(facts)
-            # From the general to the particular: what is said about a candidate replaces what is said about its region.
+            # From the general to the particular: a fact about a candidate replaces one about its region.
             for label in [*labels, name]:
                 everyone[name] |= self.facts.get(str(label), {})
         return everyone

@@ -32,7 +32,7 @@ MIN_FETCHED_STEPS = 3
 """Least number of measured steps. With fewer steps, the input wait is reported as unknown."""
 
 TRACED_STEPS = 5
-"""Number of steps to trace. Five told pipelines that wait 69 % of the time from those that do not wait; stopping the
+"""Number of steps to trace. Five suffice to recognize pipelines that wait 69 % of the time; stopping the
 profiler took 4 ms."""
 MIN_TRACED_STEPS = 2
 SETTLED_STEPS = 3

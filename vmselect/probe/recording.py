@@ -418,7 +418,7 @@ class Recording:
             self.timer.on_due = self.note
             self.observation = Observation(options.sample, options.alarm)
             self._fixed_bytes: dict[str, Any] = {}
-            # The framework's counter is not reset by a new training, so its value now tells earlier peaks apart.
+            # The framework's counter is not reset by a new training, so its value now separates earlier peaks.
             before = environment.read_gpu_memory(self.backend)
             self._peak_before = before[0] if before else None
 

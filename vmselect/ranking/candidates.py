@@ -136,7 +136,7 @@ class Candidates:
         which, model = self.machine_estimate, self.offers["gpu_model"]
         named = (model.notna() & (model != "")).to_numpy(dtype=bool)[self.offer]
         sold = np.nan_to_num(self.offers["gpu_count"].to_numpy(dtype=float))[self.offer]
-        # A time that was predicted for one GPU of several tells nothing about the whole machine.
+        # A time that was predicted for one GPU of several does not describe the whole machine.
         predicted = np.array(
             [machine.prediction.gpus if machine.prediction else math.nan for machine in estimates], dtype=float
         )

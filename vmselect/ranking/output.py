@@ -243,7 +243,7 @@ def ranking_output(ranking: Ranking, *, top: int | None = None) -> RankingOutput
     # Candidates of other markets serve the page, which can change the market; nothing here refers to their findings.
     if ranking.settings.market is not None:
         candidates = np.flatnonzero(np.isin(ranking.candidates.column("market"), ranking.settings.market)).tolist()
-    # A catalog has thousands of offers: whoever asks for the first rows gets the candidates and machines of these only.
+    # A catalog has thousands of offers: the output of the first rows has only their candidates and machines.
     if top is not None:
         candidates = np.unique(positions).tolist()
         machines = np.unique(ranking.candidates.machine_estimate[candidates]).tolist()

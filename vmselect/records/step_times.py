@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from vmselect.records.training import Profile
 
 MIN_READINGS = 4
-"""Number of readings from which a stall, or warm-up, can be told from the ordinary readings."""
+"""Number of readings from which a stall, or warm-up, can be distinguished from ordinary readings."""
 
 STALL_STEPS = 5.0
 """A reading is a stall if its excess over an ordinary step is longer than this many ordinary steps."""

@@ -332,7 +332,7 @@ class _Index:
             if kind.epochs != profile.epochs_trained:
                 other.append(f"epochs ({profile.epochs_trained} instead of {kind.epochs:g})")
             reasons.append((len(other), f"it differs from the nearest forecast in {list_some(other, 4)}"))
-        # The reason of the forecast that differs least tells the user most.
+        # The reason of the forecast that differs least helps the user most.
         return "differs", min(reasons)[1]
 
     def average(self, forecast: Forecast, runs: Sequence[tuple[float, float | None]]) -> Real | None:

@@ -58,7 +58,7 @@ HARDWARE = ("machine", "instance_type", "nodes")
 MAX_ADDED = 3
 """Largest number of repetitions that are added for a combination of factors."""
 
-# What cannot be predicted comes first: only its measurement tells about it, and improves the predictions.
+# What cannot be predicted comes first: only its measurement informs about it, and improves the predictions.
 ANYWAY, PREDICTED, REPEATED = range(3)
 """Order of trials: first those whose time cannot be predicted, then predicted ones, then repetitions."""
 
@@ -200,7 +200,7 @@ class Sequential:
                     first = (PREDICTED, -math.inf)
                 elif at in probes:
                     first = (PREDICTED, -probes[at].gain_per_usd)
-            # The first measurement of a setting tells most; its repetitions wait until the others have one.
+            # The first measurement of a setting is worth most; its repetitions wait until the others have one.
             orders = [later if setting in running else first, *[later] * (len(repetitions) - 1)]
             kept += zip(orders, repetitions, strict=True)
         return kept, skipped

@@ -218,7 +218,7 @@ def _hide_secrets(url: str) -> str:
     scheme, _, rest = url.partition("://")
     login_and_host, *tail = re.split("(?=[/?#])", rest, maxsplit=1)
     if any("@" in part for part in tail):
-        # A password that contains an unescaped / or ? cannot be told from a path, so nothing of the rest is shown.
+        # A password that contains an unescaped / or ? looks like a path, so nothing of the rest is shown.
         return f"{scheme}://***"
     path = re.split("[?#]", "".join(tail), maxsplit=1)[0]
     return f"{scheme}://{login_and_host.rpartition('@')[2]}{path}"
