@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import copy
 import datetime as dt
+import functools
 import html
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
-from functools import reduce
 from numbers import Real
-from operator import and_
+from operator import and_, or_
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 from vmselect._checks import (
@@ -28,8 +29,12 @@ from vmselect._checks import (
     several,
     show,
 )
-from vmselect.catalog import files, refresh
+from vmselect.catalog import files, refresh, shipped
+from vmselect.catalog.age import PriceAges, describe_outdated, judging_day, today
+from vmselect.catalog.commitments import list_commitments
+from vmselect.catalog.gpu_prices import order_by_gpu, summarize_gpus
 from vmselect.catalog.gpus import fold_gpu
+from vmselect.catalog.guards import USER, list_flagged
 from vmselect.catalog.offer import (
     COLUMNS,
     KEY,
@@ -37,10 +42,9 @@ from vmselect.catalog.offer import (
     NUMBERS,
     OWN_PRICE,
     SERVICES,
-    STALE_AFTER_DAYS,
     Offer,
-    age_days,
     build_frame,
+    check_day,
     concat_frames,
     describe_column,
     describe_nearest,
@@ -48,6 +52,7 @@ from vmselect.catalog.offer import (
     is_built,
     merge_frames,
 )
+from vmselect.catalog.regions import is_group, select_regions
 from vmselect.errors import ArgumentError, CatalogError, MissingNamesError
 from vmselect.findings import Finding
 from vmselect.units import format_count, list_some
@@ -58,7 +63,10 @@ if TYPE_CHECKING:
 Names = str | Sequence[str] | None
 
 NO_PRICE_REMEDY = f"Run `vmselect prices refresh`, or add your own price ({OWN_PRICE})."
-NO_REGION_REMEDY = "For prices of other regions, run `vmselect prices refresh --source skypilot`."
+NO_REGION_REMEDY = (
+    "Give a region, a country such as de, or eu, europe or us. For more regions, run `vmselect prices refresh --source "
+    "skypilot --region all`."
+)
 CHANGE_COLUMNS = ("change", *KEY, "old_usd_per_hour", "new_usd_per_hour", "percent", "old_date", "new_date")
 BILLING = ("exact", "provider")
 _SCOPE = ("provider", "service", "region", "market")
@@ -91,6 +99,11 @@ class Catalog:
         """Managed services at whose prices rankings list each machine too."""
         self.billing: Literal["exact", "provider"] = "exact"
         """Whether costs contain the provider's billing increment and minimum."""
+        self.stale = False
+        """Whether rankings use stale prices."""
+        self._judged: dict[str, pd.DataFrame] = {}  # shared by the copies that `where` makes
+        self.as_of: dt.date | None = None
+        """The day for which rankings are made, from which the ages of prices count; None for the current date."""
         self.origin = check_name("origin", origin, longest=2000)
         self.findings: tuple[Finding, ...] = tuple(list_items(findings))
         if not all(isinstance(finding, Finding) for finding in self.findings):
@@ -103,8 +116,10 @@ class Catalog:
         >>> Catalog.embedded(date="2021-02-28").price_dates
         ('2021-02-01', '2021-02-01')
         """
-        entry = files.snapshot_at(date)
-        return cls(files.read_snapshot(entry.file), origin=f"embedded snapshot of {entry.date}")
+        entry = shipped.snapshot_at(date)
+        catalog = cls(shipped.read_snapshot(entry.date), origin=f"embedded snapshot of {entry.date}")
+        catalog.as_of = maybe(check_day, "date", date)
+        return catalog
 
     @classmethod
     def load(cls, path: str | Path, *, provider: str | None = None, skip_bad_rows: bool = False) -> Catalog:
@@ -157,15 +172,16 @@ class Catalog:
         regions: Names = None,
         progress: Callable[[Progress], None] | None = None,
         max_age_hours: float = 6.0,
-        source: str = "api",
+        source: str = "auto",
     ) -> Catalog:
         """Fetch prices now, store them for later use, and return this catalog with the fetched prices.
 
-        ``source`` is "api" (the price APIs of the providers) or "skypilot" (the catalog that SkyPilot publishes, which
-        covers all regions and needs no account). ``providers=None`` means all providers with a price API, except those
-        whose required credentials are missing. ``regions=None`` means the reference region of each provider. Prices
-        fetched less than ``max_age_hours`` ago are reused. ``findings`` lists providers and regions that could not be
-        fetched; their older prices stay in use.
+        ``source`` is "api" (the price APIs of AWS, Azure and Google Cloud), "skypilot" or "gpuhunt" (catalogs that they
+        publish, which need no account), or "auto": the price API if there is one, else SkyPilot. ``providers=None``
+        means all providers with a price API, except those whose required credentials are missing. ``regions=None``
+        means the reference region of each provider, or all regions if it has none. Prices fetched less than
+        ``max_age_hours`` ago are reused. ``findings`` lists providers and regions that could not be fetched, and
+        prices that were refused because they are doubtful; their older prices stay in use.
 
         >>> fresh = Catalog.embedded().refresh(providers=["azure"], regions=["eastus"])  # doctest: +SKIP
         """
@@ -191,7 +207,7 @@ class Catalog:
             added, excluded = offers._frame, list(offers.findings)
         else:
             added, excluded = _build_offers(offers)
-        added = inherit_facts(added, files.unpriced())
+        added = inherit_facts(added, shipped.unpriced())
         return self._with_rows(added, origin=f"{self.origin} with own prices", findings=excluded)
 
     def save(self, path: str | Path) -> Path:
@@ -218,16 +234,43 @@ class Catalog:
     ) -> pd.DataFrame:
         """Return the prices that match all filters, as a table with the columns :data:`vmselect.catalog.COLUMNS`.
 
-        A filter is one name or a list of names; None means any, as does ``"all"`` for ``region`` and ``market``.
-        ``retired=False`` excludes instance types that can no longer be rented.
+        The column ``stale`` states which prices are too old for rankings.
 
-        >>> list(Catalog.embedded("2026-08-22").offers(gpu="T4", provider="azure")["instance_type"])[0]
-        'Standard_NC16as_T4_v3'
+        A filter is one name or a list of names; None means any, as does ``"all"`` for ``region`` and ``market``. A
+        region may also be the code of a country, ``"eu"`` or ``"europe"``. ``retired=False`` excludes instance types
+        that can no longer be rented. With ``gpu``, the offer with the lowest price per GPU-hour comes first.
+
+        >>> list(Catalog.embedded("2026-08-22").offers(gpu="T4", provider="aws", region="us")["instance_type"])[0]
+        'g4dn.xlarge'
         """
-        return self._select(
+        rows = self._select(
             provider=provider, region=region, market=market, gpu=gpu, instance_type=instance_type, service=service,
             retired=retired,
         )  # fmt: skip
+        rows = rows if gpu is None else order_by_gpu(rows)
+        return rows.assign(stale=self.ages_of(rows).stale)
+
+    def gpus(
+        self,
+        provider: Names = None,
+        *,
+        region: Names = None,
+        market: Names = ("on_demand", "spot"),
+        gpu: Names = None,
+        stale: bool = False,
+    ) -> pd.DataFrame:
+        """Return a row per GPU model with its cheapest price per GPU-hour, on demand and spot, and who offers it.
+
+        The filters are those of :meth:`offers`. Retired types and doubtful prices are left out, and stale prices
+        unless ``stale=True``. The columns are :data:`vmselect.catalog.gpu_prices.COLUMNS`.
+
+        >>> table = Catalog.embedded("2026-08-22").gpus(region="eu").set_index("gpu_model")
+        >>> table.loc["B200", ["provider", "region"]].tolist()
+        ['verda', 'FIN-03']
+        """
+        offers = self.offers(provider, region=region, market=market, gpu=gpu, retired=False)
+        kept = ~self.is_doubtful(offers) & (~offers["stale"].to_numpy() | check_flag("stale", stale))
+        return summarize_gpus(offers[kept])
 
     def where(
         self,
@@ -240,6 +283,7 @@ class Catalog:
         max_usd_per_hour: float | None = None,
         service: Names = None,
         retired: bool = False,
+        stale: bool = False,
         billing: Literal["exact", "provider"] | None = None,
     ) -> Catalog:
         """Return this catalog restricted to the offers that match all conditions, for a ranking.
@@ -253,10 +297,12 @@ class Catalog:
             max_usd_per_hour: Maximum price of a machine.
             service: Managed services (``"sagemaker"``, ``"all"``) at whose prices rankings list the machines too.
             retired: True includes instance types that can no longer be rented, at their last price.
+            stale: True includes stale prices: older than a year, list prices of the large clouds than three years,
+                offers of marketplaces than a week.
             billing: ``"provider"`` applies the provider's billing increment and minimum to costs.
 
-        Calls combine: each one restricts the result of the previous one, and services, retired types and billing that
-        a previous call asked for stay in effect.
+        Calls combine: each one restricts the result of the previous one, and services, retired types, stale prices and
+        billing that a previous call asked for stay in effect.
 
         >>> catalog = Catalog.embedded("2026-08-22").where(gpu="T4", provider="aws", max_usd_per_hour=0.6)
         >>> sorted(set(catalog.offers()["instance_type"]))
@@ -280,7 +326,7 @@ class Catalog:
         restricted = copy.copy(self)
         restricted._frame = frame.reset_index(drop=True)
         restricted.conditions = tuple(dict.fromkeys([*self.conditions, *conditions]))
-        restricted.retired = keep_retired
+        restricted.retired, restricted.stale = keep_retired, check_flag("stale", stale) or self.stale
         if not len(frame):
             raise CatalogError(
                 f"The catalog ({self.origin}) has no offer that matches {', '.join(restricted.conditions)}. Remove one "
@@ -314,7 +360,7 @@ class Catalog:
             matches.append(self._frame["retired"].to_numpy() == check_flag("retired", retired))
         if not matches:
             return self._frame.copy()
-        return self._frame.take(np.flatnonzero(reduce(and_, matches))).reset_index(drop=True)
+        return self._frame.take(np.flatnonzero(functools.reduce(and_, matches))).reset_index(drop=True)
 
     def offer(
         self,
@@ -327,7 +373,7 @@ class Catalog:
     ) -> Offer:
         """Return the offer of ``instance_type`` that matches. Raise an error if none or several match.
 
-        By default, ``region`` is the reference region of the provider.
+        By default, ``region`` is the reference region of the provider, or its cheapest if it has no such region.
 
         >>> Catalog.embedded("2026-08-22").offer("g4dn.xlarge").date
         '2026-08-22'
@@ -341,10 +387,13 @@ class Catalog:
         if region is not None:
             here = here[here["region"] == region]
         elif len(here) > 1:
-            terms = {name: files.provider_terms(str(name)) for name in here["provider"].unique()}
+            terms = {name: shipped.provider_terms(str(name)) for name in here["provider"].unique()}
             regions = {name: rules.reference_region for name, rules in terms.items() if rules is not None}
             reference = here["provider"].map(regions).astype(str) == here["region"].astype(str)
-            here = here[reference] if reference.any() else here
+            if reference.any():
+                here = here[reference]
+            elif here["provider"].nunique() == 1 and regions.get(str(here["provider"].iloc[0]), "") is None:
+                here = here.sort_values("usd_per_hour", kind="stable").head(1)
         if len(here) == 1:
             return self._as_offer(int(here.index[0]), rows)
         if len(here) > 1:
@@ -375,6 +424,63 @@ class Catalog:
         offer = self.offer(instance_type, region=region, market=market, provider=provider, service=service)
         return offer.usd_per_hour
 
+    def check(self) -> pd.DataFrame:
+        """Return the prices that are implausible or say less than they seem to, each with the reason.
+
+        ``doubtful`` prices may look better than they are: rankings leave them out, unless they are your own. Prices are
+        compared with each other and with the shipped ones.
+
+        >>> Catalog.embedded("2021-02-01").check().empty
+        True
+        """
+        if "flags" not in self._judged:
+            date = shipped.snapshot_at(self.as_of).date
+            snapshot = shipped.read_snapshot(date)
+            own = self._everything is not snapshot
+            self._judged["flags"] = list_flagged(self._everything, snapshot) if own else _flag_snapshot(date)
+        flags = self._judged["flags"]
+        if self._frame is self._everything:
+            return flags.copy()
+        here = pd.MultiIndex.from_frame(self._frame[list(KEY)].astype(str))
+        return flags[pd.MultiIndex.from_frame(flags[list(KEY)]).isin(here)].reset_index(drop=True)
+
+    def is_doubtful(self, rows: pd.DataFrame) -> npt.NDArray[np.bool_]:
+        """Return whether each of ``rows``, a table of prices of this catalog, is doubtful; see :meth:`check`."""
+        flags = self.unrestricted.check()
+        flags = flags[flags["doubtful"]]
+        doubtful = np.zeros(len(rows), dtype=bool)
+        at = np.flatnonzero(rows["instance_type"].isin(set(flags["instance_type"])))
+        names = pd.MultiIndex.from_frame(rows.iloc[at][list(KEY)].astype(str))
+        doubtful[at] = names.isin(pd.MultiIndex.from_frame(flags[list(KEY)]))
+        return doubtful
+
+    def commitments(self) -> pd.DataFrame:
+        """Return the reserved prices with the hours of use a month from which on they are cheaper than on demand.
+
+        >>> Catalog.embedded("2026-08-22").where(provider="gcp", region="us-central1").commitments().columns[-1]
+        'hours_per_month'
+        """
+        return list_commitments(self._frame)
+
+    def ages_of(self, rows: pd.DataFrame) -> PriceAges:
+        """Return the ages of ``rows``, a table of prices of this catalog, on the day for which rankings are made."""
+        day = self.as_of or today()
+        return PriceAges.of(rows, day, judged_on=judging_day(day, self._public_dates))
+
+    @property
+    def outdated(self) -> Finding | None:
+        """Finding about a catalog without a price of the last year, where no more prices become stale; else None."""
+        return describe_outdated(self.as_of or today(), self._public_dates)
+
+    @property
+    def _public_dates(self) -> list[str]:
+        """Dates of the prices, without the user's own if there are others: they say nothing about the others."""
+        if "dates" not in self._judged:
+            dates = self._everything[["date", "source"]].drop_duplicates().astype(str)
+            public = dates[dates["source"] != USER]
+            self._judged["dates"] = public if len(public) else dates
+        return sorted(self._judged["dates"]["date"].unique())
+
     @property
     def price_dates(self) -> tuple[str, str]:
         """Dates of the oldest and of the newest price."""
@@ -382,12 +488,15 @@ class Catalog:
         return dates[0], dates[-1]
 
     def is_stale(self, today: dt.date | None = None) -> bool:
-        """Return whether the newest price is older than 90 days.
+        """Return whether all prices are stale, too old for rankings, on the day ``today``.
 
-        >>> Catalog.embedded(date="2021-02-28").is_stale()
-        True
+        By default, that is the day for which the catalog was opened, or the current date.
+
+        >>> Catalog.embedded(date="2021-02-28").is_stale(), Catalog.embedded(date="2021-02-28").is_stale("2026-08-22")
+        (False, True)
         """
-        return age_days(self.price_dates[1], today) > STALE_AFTER_DAYS
+        day = maybe(check_day, "today", today) or self.as_of
+        return bool(PriceAges.of(self._frame, day).stale.all())
 
     def __len__(self) -> int:
         return len(self._frame)
@@ -415,6 +524,7 @@ class Catalog:
         catalog._everything = (
             catalog._frame if self._frame is self._everything else merge_frames(self._everything, rows)
         )
+        catalog._judged = {}
         catalog.origin, catalog.findings = origin, (*self.findings, *findings)
         return catalog
 
@@ -428,6 +538,10 @@ class Catalog:
 
     def _matches(self, column: str, names: Sequence[str]) -> np.ndarray:
         values = self._frame[column]
+        if column == "region":
+            for name in names:
+                self._check_known(column, name)
+            return np.asarray(functools.reduce(or_, [select_regions(self._frame, name) for name in names]))
         if column == "gpu_model":  # A100 may be written a100, TPU-v4 TPU v4
             models = {fold_gpu(str(model)): str(model) for model in values.cat.categories}
             names = [models.get(fold_gpu(name), name) for name in names]
@@ -440,19 +554,19 @@ class Catalog:
             check_choice("market", name, MARKETS)
             return
         names = self._frame[column].cat.categories
-        if name in names:
+        if name in names or (column == "region" and is_group(name)):
             return
-        if column == "instance_type" and (machine := files.describe_unpriced(name)):
+        if column == "instance_type" and (machine := shipped.describe_unpriced(name)):
             message = f"The catalog has no price of {name} ({machine}). {NO_PRICE_REMEDY}"
             raise MissingNamesError(message, column, (name,))
-        if column == "gpu_model" and (machines := files.unpriced_with(name)):
+        if column == "gpu_model" and (machines := shipped.unpriced_with(name)):
             listed = list_some(machines, 4)
             message = f"The catalog has no price of a machine with GPU {name} ({listed}). {NO_PRICE_REMEDY}"
             raise MissingNamesError(message, "gpu", (name,))
         noun = {"gpu_model": "GPU", "instance_type": "instance type"}.get(column, column)
         remedy = f" {NO_REGION_REMEDY}" if column == "region" else ""
         hint = describe_nearest(name, names)
-        if column == "instance_type" and (date := files.last_sold(name)):
+        if column == "instance_type" and (date := shipped.last_sold(name)):
             hint = f"The shipped prices of {date} contain it: use Catalog.embedded({date!r}), or --date {date}."
         message = f"The catalog ({self.origin}) has no {noun} {show(name)}. {hint}{remedy}"
         raise MissingNamesError(message, "gpu" if column == "gpu_model" else column, (name,))
@@ -464,9 +578,15 @@ class Catalog:
         return Offer.model_construct(**{**values, "retired": bool(values["retired"])})  # the table is validated
 
 
+@functools.cache
+def _flag_snapshot(date: str) -> pd.DataFrame:
+    """Flagged prices of the shipped snapshot of ``date``, which many catalogs share."""
+    return list_flagged(shipped.read_snapshot(date))
+
+
 def _build_offers(offers: pd.DataFrame | Iterable[Offer | Mapping[str, object]]) -> tuple[pd.DataFrame, list[Finding]]:
     if isinstance(offers, pd.DataFrame):
-        raw, noun = offers.reset_index(drop=True), "row"
+        raw, noun = offers.reset_index(drop=True).drop(columns=list(files.DERIVED), errors="ignore"), "row"
     elif isinstance(offers, str | Path):
         raise ArgumentError(f"offers must be a list, not the text {str(offers)!r}. Read a file with Catalog.load.")
     elif isinstance(offers, Offer | Mapping) or not isinstance(offers, Iterable):
@@ -486,7 +606,7 @@ def _build_offers(offers: pd.DataFrame | Iterable[Offer | Mapping[str, object]])
     return build_frame(
         raw,
         name_row=lambda row: f"{noun} {row + 1}",
-        default_date=dt.date.today().isoformat(),
+        default_date=today().isoformat(),
         default_source="user",
     )
 

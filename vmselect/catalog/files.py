@@ -2,8 +2,7 @@
 
 There is one way in: the text of a file becomes a table of cells, the cells of other tools' files are renamed and
 converted, and :func:`vmselect.catalog.offer.build_frame` validates the rows. A file that cannot be read as a table is
-an error; an invalid row is an error with its line, or is excluded. The shipped files of the pricing folder are read
-here as well: dated snapshots with their manifest, machine types without a price, and the terms of the providers.
+an error; an invalid row is an error with its line, or is excluded.
 """
 
 from __future__ import annotations
@@ -22,22 +21,19 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
-from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from vmselect import _io
-from vmselect._checks import check_name, check_path, maybe, show
-from vmselect._io import pricing_folder
-from vmselect.catalog.gpus import fold_gpu, name_gpu
+from vmselect._checks import check_path, show
+from vmselect.catalog.gpu_names import name_gpu
 from vmselect.catalog.offer import (
     COLUMNS,
-    FACTS,
     NUMBERS,
     OWN_PRICE,
     SCHEMA_VERSION,
     build_frame,
-    check_day,
     describe_column,
 )
+from vmselect.catalog.shipped import known_machines
 from vmselect.errors import CatalogError
 from vmselect.findings import Finding
 from vmselect.units import list_some
@@ -45,7 +41,9 @@ from vmselect.units import list_some
 MAX_BYTES = 256 * 1024**2
 MAX_LINE = 64 * 1024  # a file of one line is no list of prices, and its millions of fields would fill the memory
 _JSON_FIELDS = ("schema", "currency", "offers")
-_FIELDS = (*COLUMNS, "currency")
+DERIVED = ("stale", "usd_per_gpu_hour", "regions_compared")
+"""Columns that `prices show` prints and that follow from others; they are ignored in a file."""
+_FIELDS = (*COLUMNS, "currency", *DERIVED)
 
 
 class Cells(NamedTuple):
@@ -81,7 +79,7 @@ def read(
     """
     path = check_path("path", path)
     data = _io.read_bytes(path, noun="price file", limit=MAX_BYTES, error=CatalogError)
-    modified = dt.date.fromtimestamp(path.stat().st_mtime)
+    modified = dt.datetime.fromtimestamp(path.stat().st_mtime, dt.UTC).date()
     return parse(data, path, date=modified, provider=provider, skip_bad_rows=skip_bad_rows)
 
 
@@ -342,12 +340,14 @@ def _convert_skypilot(raw: pd.DataFrame, provider: str) -> Converted:
             "region": raw["Region"].astype(str).str.strip(" ,"),  # Vast writes ", US, NA" where it knows no city
             "vcpus": _floats(raw, "vCPUs"),
             "memory_gib": _floats(raw, "MemoryGiB"),
-            "gpu_model": raw["AcceleratorName"].astype(str).replace("nan", "").map(name_gpu),
             "gpu_count": _floats(raw, "AcceleratorCount"),
+            "gpu_memory_gib": _read_gpu_memory(raw),
             "zone": raw["AvailabilityZone"].astype(str) if "AvailabilityZone" in raw.columns else "",
             "row": np.arange(len(raw)),
         }
     )
+    rows["gpu_model"] = _name_gpus(raw, provider, rows["gpu_memory_gib"].tolist())
+    _use_known_gpus(rows, provider)
     findings = []
     # Rows that are only a part of a machine: an accelerator, or a host of Google's that is sold with accelerators.
     parts = rows["instance_type"] == ""
@@ -370,6 +370,43 @@ def _convert_skypilot(raw: pd.DataFrame, provider: str) -> Converted:
     if provider == "gcp":
         findings += _describe_unused(rows[parts], joined)
     return joined.drop(columns=["row", "zone"]), joined["row"].to_numpy(dtype=np.intp), findings
+
+
+def _read_gpu_memory(raw: pd.DataFrame) -> npt.NDArray[np.floating]:
+    """Return the memory of one GPU in GiB according to the column GpuInfo; NaN where it states none."""
+    if "GpuInfo" not in raw.columns:
+        return np.full(len(raw), np.nan)
+    codes, texts = pd.factorize(raw["GpuInfo"].astype(str))
+    found = [re.search(r"TotalGpuMemoryInMiB\W{1,4}([0-9.]+)", text) for text in texts]
+    total = np.array([float(match[1]) if match and match[1].count(".") < 2 else np.nan for match in found])[codes]
+    count = _floats(raw, "AcceleratorCount")
+    # The memory of a share of a GPU is that of the share. Values below 1024 are in GiB, whatever the name says.
+    each = np.divide(total, np.maximum(count, 1), out=np.full(len(raw), np.nan), where=total > 0)
+    memory: npt.NDArray[np.floating] = np.where(each < 1024, each, each / 1024)
+    return memory
+
+
+def _name_gpus(raw: pd.DataFrame, provider: str, memory: Sequence[float]) -> list[str]:
+    names, machines = (raw[column].astype(str).replace("nan", "") for column in ("AcceleratorName", "InstanceType"))
+    about = raw["GpuInfo"].astype(str) if "GpuInfo" in raw.columns else machines
+    models = []
+    for name, machine, info, gib in zip(names, machines, about, memory, strict=True):
+        # Vast drops the variant from the name of the GPU, but not from that of the machine: 4x-RTX_4070S_Ti-32-65536.
+        full = re.fullmatch(r"\d+x-(\w+)-\d+-\d+", machine) if provider == "vast" and name else None
+        label = re.search(r"'Name': '([^']{1,60})'", info)
+        model = name_gpu(full[1] if full else name, gib, provider=provider, machine=f"{machine} {label and label[1]}")
+        models.append(model)
+    return models
+
+
+def _use_known_gpus(rows: pd.DataFrame, provider: str) -> None:
+    """Replace the GPU of machine types that ship with prices: theirs were checked by hand."""
+    known = known_machines(provider)
+    facts = [known.get(name, {}) for name in rows["instance_type"]]
+    same = np.array([fact.get("gpu_count", 0) for fact in facts], dtype=float) == rows["gpu_count"].to_numpy()
+    same &= rows["gpu_count"].to_numpy() > 0
+    for column, unknown in (("gpu_model", ""), ("gpu_memory_gib", np.nan)):
+        rows[column] = rows[column].where(~same, [fact.get(column, unknown) for fact in facts])
 
 
 def _assemble(rows: pd.DataFrame) -> pd.DataFrame:
@@ -433,11 +470,14 @@ def _convert_gpuhunt(raw: pd.DataFrame, provider: str) -> Converted:
             "usd_per_hour": raw["price"].astype(str),
             "vcpus": _floats(raw, "cpu"),
             "memory_gib": _floats(raw, "memory"),
-            "gpu_model": list(map(name_gpu, raw["gpu_name"].astype(str).replace("nan", ""), memory)),
+            "gpu_model": _name_gpuhunt(raw, memory.tolist()),
             "gpu_count": _floats(raw, "gpu_count"),
             "gpu_memory_gib": memory,
         }
     )
+    # Prices of the Dynamic Workload Scheduler are not on demand: a machine is reserved for later.
+    flags = raw["flags"].astype(str) if "flags" in raw.columns else pd.Series("", index=raw.index)
+    rows = rows[~flags.str.contains("dws", case=False).to_numpy()]
     google = rows["provider"] == "gcp"
     # gpuhunt gives an N1 host with added GPUs the name of the host.
     added = google & rows["instance_type"].str.startswith("n1-") & (rows["gpu_count"] > 0)
@@ -446,6 +486,11 @@ def _convert_gpuhunt(raw: pd.DataFrame, provider: str) -> Converted:
     rows["region"] = rows["region"].mask(google, rows["region"].str.replace(r"-[a-z]$", "", regex=True))
     kept = pd.concat([rows[~google], _keep_cheapest(rows[google])]).sort_index()
     return kept.reset_index(drop=True), kept.index.to_numpy(dtype=np.intp), []
+
+
+def _name_gpuhunt(raw: pd.DataFrame, memory: Sequence[float]) -> list[str]:
+    names, machines = raw["gpu_name"].astype(str).replace("nan", ""), raw["instance_name"].astype(str)
+    return [name_gpu(name, gib, machine=machine) for name, gib, machine in zip(names, memory, machines, strict=True)]
 
 
 def _keep_cheapest(rows: pd.DataFrame) -> pd.DataFrame:
@@ -462,153 +507,3 @@ def _floats(raw: pd.DataFrame, column: str) -> npt.NDArray[np.floating]:
     if column not in raw.columns:
         return np.full(len(raw), np.nan)
     return pd.to_numeric(raw[column].astype(object), errors="coerce").astype(np.float64).to_numpy()
-
-
-# -- shipped data ------------------------------------------------------------------------------------------------------
-
-
-Fact = str | float | bool  # vCPUs, memory, GPU or another property of a machine type
-
-
-class ManifestEntry(BaseModel):
-    """A file of the pricing folder, as the manifest describes it. Only snapshots have a date and a description."""
-
-    file: str
-    rows: int
-    sha256: str
-    date: str = ""
-    description: str = ""
-
-
-class Manifest(BaseModel):
-    """The list of all files of the pricing folder with their checksums; the oldest snapshot comes first."""
-
-    schema_version: int
-    snapshots: tuple[ManifestEntry, ...]
-    tables: tuple[ManifestEntry, ...]
-
-
-class ProviderTerms(BaseModel):
-    """Billing rules and promised availability of a provider's service, each with its source.
-
-    >>> provider_terms("aws").billing_minimum_seconds
-    60
-    """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    provider: str
-    service: str
-    reference_region: str
-    billing_increment_seconds: int
-    billing_minimum_seconds: int
-    billing_source: str
-    sla_percent: float | None
-    sla_scope: str
-    sla_source: str
-
-
-@functools.cache
-def manifest() -> Manifest:
-    """Read and validate the manifest of the pricing folder."""
-    path = pricing_folder() / "manifest.json"
-    try:
-        content = Manifest.model_validate_json(path.read_bytes())
-    except ValidationError as broken:
-        raise CatalogError(f"{path} is damaged ({broken.error_count()} errors). Install vmselect again.") from broken
-    if content.schema_version != SCHEMA_VERSION:
-        raise CatalogError(f"{path} has schema {content.schema_version}, not {SCHEMA_VERSION}. Install vmselect again.")
-    return content
-
-
-def snapshot_at(date: str | dt.date | None = None) -> ManifestEntry:
-    """Return the newest snapshot, or the newest one up to ``date``."""
-    snapshots = manifest().snapshots
-    day = snapshots[-1].date if date is None else check_day("date", date).isoformat()
-    earlier = [snapshot for snapshot in snapshots if snapshot.date <= day]
-    if not earlier:
-        raise CatalogError(f"No shipped prices are from {day} or earlier. Use {snapshots[0].date} or a later date.")
-    return earlier[-1]
-
-
-@functools.cache
-def read_snapshot(file: str) -> pd.DataFrame:
-    """Return the validated rows of a shipped snapshot."""
-    return read(pricing_folder() / file)[0]
-
-
-def newest_prices() -> pd.DataFrame:
-    """Return the validated rows of the newest shipped snapshot."""
-    return read_snapshot(snapshot_at().file)
-
-
-@functools.cache
-def unpriced() -> pd.DataFrame:
-    """Return the machine types whose vCPUs, memory and GPU are known, but whose price is not."""
-    texts = ("provider", "service", "instance_type", "gpu_model")
-    frame = pd.read_csv(pricing_folder() / "unpriced.csv", dtype=dict.fromkeys(texts, str), keep_default_na=False)
-    frame = frame.drop(columns="basis")  # the source of each row, for readers of the file
-    return frame.astype({column: "category" if column in texts else "float64" for column in frame.columns})
-
-
-def describe_unpriced(instance_type: str) -> str | None:
-    """Return GPU, vCPUs and memory of a known machine type without a price as text; None for other machine types."""
-    for row in unpriced()[unpriced()["instance_type"] == instance_type].itertuples():
-        return f"{row.gpu_count:g} x {row.gpu_model}, {row.vcpus:g} vCPUs, {row.memory_gib:g} GiB"
-    return None
-
-
-def last_sold(instance_type: str) -> str | None:
-    """Return the date of the newest snapshot in which ``instance_type`` could be rented; None if there is none.
-
-    >>> last_sold("p2.xlarge")
-    '2021-02-01'
-    """
-    for snapshot in reversed(manifest().snapshots):
-        rows = read_snapshot(snapshot.file)
-        if ((rows["instance_type"] == instance_type) & ~rows["retired"].astype(bool)).any():
-            return snapshot.date
-    return None
-
-
-def unpriced_with(gpu: str) -> list[str]:
-    """Return the names of the known machine types with this GPU and without a price."""
-    models = [fold_gpu(str(model)) for model in unpriced()["gpu_model"]]
-    names = unpriced()["instance_type"].astype(str)
-    return [name for name, model in zip(names, models, strict=True) if model == fold_gpu(gpu)]
-
-
-@functools.cache
-def known_machines(provider: str) -> dict[str, dict[str, Fact]]:
-    """Map each known machine type of ``provider`` to its vCPUs, memory, GPU and whether it is retired.
-
-    Price APIs do not contain these.
-    """
-    rows = pd.concat([newest_prices(), unpriced().assign(retired=False)])
-    rows = rows[rows["provider"] == provider].drop_duplicates("instance_type")
-    machines = {}
-    for row in rows.to_dict("records"):
-        facts = {name: row[name] for name in FACTS if name not in NUMBERS or not np.isnan(row[name])}
-        # Price lists still contain types that can no longer be rented.
-        machines[str(row["instance_type"])] = {**facts, "retired": bool(row["retired"])}
-    return machines
-
-
-@functools.cache
-def _terms() -> tuple[ProviderTerms, ...]:
-    rows = json.loads((pricing_folder() / "providers.json").read_text(encoding="utf-8"))
-    return TypeAdapter(tuple[ProviderTerms, ...]).validate_python(rows)
-
-
-def provider_terms(provider: str, *, service: str | None = None) -> ProviderTerms | None:
-    """Return the terms of billing and availability of a provider's service; None for an unknown provider.
-
-    Without ``service``, or with one that is not listed (price files may name services as they like), these are the
-    terms of the provider's first service, its virtual machines.
-
-    >>> provider_terms("azure").reference_region, provider_terms("my-cluster")
-    ('eastus', None)
-    """
-    provider, service = check_name("provider", provider), maybe(check_name, "service", service)
-    services = [terms for terms in _terms() if terms.provider == provider]
-    return next((terms for terms in services if terms.service == service), services[0] if services else None)

@@ -1,4 +1,4 @@
-"""GPUs and accelerators: their names, however they are written, and their published figures."""
+"""GPUs and accelerators: their published figures, and the models of names that drivers report."""
 
 from __future__ import annotations
 
@@ -19,29 +19,6 @@ WITHOUT_FAST_HALF = frozenset({"Kepler", "Maxwell", "Pascal"})
 WITHOUT_TF32 = frozenset({*WITHOUT_FAST_HALF, "Volta", "Turing"})
 TF32_SHARE = 0.5
 """Peak rate of TF32 relative to the dense peak rate of float16, as published for all NVIDIA GPUs that have both."""
-
-# Names in price lists, in lower case, whose spelling differs from the catalog's by more than dashes.
-_NAMES = {
-    "gaudi hl-205": "Gaudi",
-    "radeon mi25": "MI25",
-    "radeon pro v520": "Radeon-Pro-V520",
-    "rtx-pro-6000": "RTX-PRO-6000",
-    "rtxpro6000": "RTX-PRO-6000",
-    "t4g": "T4G",
-    "v520": "Radeon-Pro-V520",
-}
-# Price lists give the sizes of these models one name; they differ in their memory.
-_SIZES_GIB: dict[tuple[str, float], str] = {("A100", 80): "A100-80GB", ("V100", 32): "V100-32GB"}
-
-
-def name_gpu(name: str, memory_gib: float | None = None) -> str:
-    """Return the catalog's name of the GPU or accelerator ``name``, or ``name`` with dashes for blanks if unknown.
-
-    >>> name_gpu("A100", 80), name_gpu("RTXPRO6000")
-    ('A100-80GB', 'RTX-PRO-6000')
-    """
-    model = _NAMES.get(name.lower(), name.replace(" ", "-"))
-    return model if memory_gib is None else _SIZES_GIB.get((model, memory_gib), model)
 
 
 def fold_gpu(model: str) -> str:
@@ -74,14 +51,17 @@ class GpuFigures(NamedTuple):
             return "no tensor cores"
         return "tensor cores" if self.architecture in WITHOUT_TF32 else "TF32"
 
+    def matrix_tflops(self, precision: Precision) -> float:
+        """Peak rate of matrix products in TFLOPS."""
+        if precision == "half" and self.architecture not in WITHOUT_FAST_HALF:
+            return self.fp16_tflops
+        if precision == "single" and self.architecture not in WITHOUT_TF32:
+            return max(self.fp32_tflops, TF32_SHARE * self.fp16_tflops)
+        return self.fp32_tflops
+
     def features(self, precision: Precision) -> tuple[float, float, float]:
         """Logarithms of float32 rate, rate of matrix products and memory bandwidth, each relative to a T4 GPU."""
-        matrix = self.fp32_tflops
-        if precision == "half" and self.architecture not in WITHOUT_FAST_HALF:
-            matrix = self.fp16_tflops
-        elif precision == "single" and self.architecture not in WITHOUT_TF32:
-            matrix = max(matrix, TF32_SHARE * self.fp16_tflops)
-        rates = (self.fp32_tflops / 8.1, matrix / 65.0, self.memory_gb_per_second / 320.0)
+        rates = (self.fp32_tflops / 8.1, self.matrix_tflops(precision) / 65.0, self.memory_gb_per_second / 320.0)
         return math.log(rates[0]), math.log(rates[1]), math.log(rates[2])
 
 
@@ -161,7 +141,7 @@ def identify_gpu(name: str) -> str | None:
 
 
 def _words(name: str) -> frozenset[str]:
-    return frozenset(re.findall(r"[a-z0-9]+", re.sub(r"(\d) ?ti\b", r"\1ti", name.lower())))
+    return frozenset(re.findall(r"[a-z0-9]+", re.sub(r"(\d)[ -]?ti\b", r"\1ti", name.lower())))
 
 
 @functools.cache

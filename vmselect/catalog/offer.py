@@ -11,7 +11,7 @@ import datetime as dt
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
+from difflib import SequenceMatcher, get_close_matches
 from typing import Annotated, Literal
 
 import numpy as np
@@ -20,13 +20,15 @@ import pandas as pd
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
 from vmselect._checks import list_items, show
+from vmselect.catalog import age
 from vmselect.errors import ArgumentError, CatalogError
 from vmselect.findings import Finding
 from vmselect.units import format_count
 
 SCHEMA_VERSION = 1
 MARKETS = ("on_demand", "spot", "reserved_1y", "reserved_3y")
-STALE_AFTER_DAYS = 90
+OLD_AFTER_DAYS = 90
+"""Age in days from which a finding names the age of prices."""
 SHOWN_PROBLEMS = 5
 
 _SERVICE_IF_OMITTED = "`ec2` for aws (`sagemaker` for types that begin with `ml.`), `gce` for gcp, else `vm`"
@@ -152,7 +154,7 @@ class Offer(BaseModel):
             values["service"] = default_service(provider, instance_type)
         date = values.get("date")
         if date is None or isinstance(date, dt.date) or date == "":
-            values["date"] = (check_day("date", date) if date else dt.date.today()).isoformat()
+            values["date"] = (check_day("date", date) if date else age.today()).isoformat()
         for name, column in SCHEMA.items():  # pydantic would read True as 1
             if column.kind == "number" and isinstance(values.get(name), bool | np.bool_):
                 raise ValueError(f"{name} {values[name]} is not a number")
@@ -168,10 +170,6 @@ class Offer(BaseModel):
     def age_days(self, today: dt.date | None = None) -> int:
         """Return the days from the date of this price to ``today`` (default: the current date)."""
         return age_days(self.date, today)
-
-    def is_stale(self, today: dt.date | None = None) -> bool:
-        """Return whether this price is more than 90 days old on the day ``today`` (default: the current date)."""
-        return self.age_days(today) > STALE_AFTER_DAYS
 
 
 SCHEMA: dict[str, Column] = {
@@ -237,20 +235,35 @@ def find_nearest(name: str, names: Iterable[str]) -> list[str]:
     return [by_lower[near] for near in get_close_matches(name.lower(), list(by_lower), n=3, cutoff=0.6)]
 
 
+MOST_LISTED = 30
+"""Largest number of names, such as those of all providers, that are listed if none is similar to a wrong one."""
+
+
 def describe_nearest(name: str, names: Iterable[str]) -> str:
-    """Return a sentence with the ``names`` most similar to ``name``, or with a few of them if none is similar.
+    """Return a sentence with the ``names`` most similar to ``name``, or with a few of its form if none is similar.
 
     >>> describe_nearest("NC6", ["Standard_NC6", "Standard_NC6s_v3", "p3.2xlarge"])
     'Did you mean Standard_NC6?'
     """
-    listed = [candidate for candidate in names if candidate]
+    listed = sorted({candidate for candidate in names if candidate})
     match find_nearest(name, listed):
+        case [] if len(listed) <= MOST_LISTED:
+            return f"Known names: {', '.join(listed)}."
         case []:
-            return f"Known names: {', '.join(sorted(listed)[:12])}."
+            form = _read_form(name)
+            alike = [candidate for candidate in listed if form and _read_form(candidate) == form]
+            alike.sort(key=lambda candidate: -SequenceMatcher(None, candidate.lower(), name.lower()).ratio())
+            examples = f" Names of this form are {', '.join(alike[:3])}." if alike else ""
+            return f"None of the {len(listed):,} known names is similar.{examples}"
         case [only]:
             return f"Did you mean {only}?"
         case several:
             return f"Similar names: {', '.join(several)}."
+
+
+def _read_form(name: str) -> str:
+    """The first separator in a name, which differs between providers; empty if there is none."""
+    return next((letter for letter in name if letter in "._-"), "")
 
 
 def describe_column(name: object) -> str:
@@ -280,7 +293,7 @@ def check_day(name: str, value: object) -> dt.date:
 
 def age_days(date: str, today: dt.date | None = None) -> int:
     """Return the days from ``date`` to ``today`` (default: the current date)."""
-    now = dt.date.today() if today is None else check_day("today", today)
+    now = age.today() if today is None else check_day("today", today)
     return (now - check_day("date", date)).days
 
 
@@ -296,13 +309,13 @@ def describe_age(dates: Iterable[str], *, today: dt.date | None = None) -> Findi
     days = sorted({check_day("a date", date).isoformat() for date in listed})
     if not days:
         return None
-    age = age_days(days[0], today)
-    old = age > STALE_AFTER_DAYS
+    days_old = age_days(days[0], today)
+    old = days_old > OLD_AFTER_DAYS
     if not old and len(days) == 1:
         return None
-    message = f"Prices are from {days[0]}, {age} days ago."
+    message = f"Prices are from {days[0]}, {days_old} days ago."
     if len(days) > 1:
-        message = f"Prices have different dates, {days[0]} to {days[-1]}; the oldest is {age} days old."
+        message = f"Prices have different dates, {days[0]} to {days[-1]}; the oldest is {days_old} days old."
     if old:
         return Finding("old-prices", message, "Run `vmselect prices refresh`.")
     return Finding("mixed-price-dates", message, "Check the dates before comparing these prices.", "info")

@@ -1,4 +1,4 @@
-"""Fetches prices from the providers and stores them ("refreshed prices"); writes them as a new snapshot.
+"""Fetches prices from the providers and stores them ("refreshed prices").
 
 The prices of each provider and region (a *part* of a refresh) are one file in the platform's cache folder. Files are
 replaced atomically: a refresh that fails, is killed, or runs twice at the same time leaves every file complete.
@@ -6,10 +6,7 @@ replaced atomically: a refresh that fails, is killed, or runs twice at the same 
 
 from __future__ import annotations
 
-import csv
 import hashlib
-import json
-import os
 import queue
 import re
 import threading
@@ -18,7 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import pandas as pd
@@ -29,7 +26,6 @@ from vmselect._checks import (
     check_choice,
     check_name,
     check_number,
-    check_path,
     check_seconds,
     maybe,
     several,
@@ -37,16 +33,28 @@ from vmselect._checks import (
 )
 from vmselect._io import cache_folder as cache_folder
 from vmselect.catalog import files
-from vmselect.catalog.files import newest_prices, provider_terms, snapshot_at, unpriced
-from vmselect.catalog.offer import KEY, STALE_AFTER_DAYS, age_days, concat_frames, inherit_facts, merge_frames
-from vmselect.catalog.sources import VIA, PriceTable, Source, api_sources, open_source
+from vmselect.catalog.age import today
+from vmselect.catalog.guards import EQUAL, flag_prices
+from vmselect.catalog.interruptions import write_classes
+from vmselect.catalog.offer import (
+    KEY,
+    OLD_AFTER_DAYS,
+    OWN_PRICE,
+    SHOWN_PROBLEMS,
+    age_days,
+    concat_frames,
+    merge_frames,
+)
+from vmselect.catalog.shipped import newest_prices, provider_terms
+from vmselect.catalog.sources import VIA, PriceTable, Source, api_sources, choose_via, open_source
 from vmselect.errors import ArgumentError, CatalogError, RefreshError, VmselectError
 from vmselect.findings import Finding
 from vmselect.units import format_count, list_some
 
+REFUSED = 20
+"""Number of refused prices of a region that a finding lists."""
 REGIONS_AT_ONCE = 4  # per provider: more are throttled
 MAX_SECONDS = 3600.0  # of a whole refresh
-SNAPSHOT_MARKETS = ("on_demand", "spot")  # reserved prices differ by contract
 State = Literal["waiting", "fetching", "fetched", "reused", "failed", "skipped"]
 _REMEDY = "Run `vmselect prices refresh`."
 
@@ -93,6 +101,7 @@ def read_parts() -> tuple[list[pd.DataFrame], list[Finding]]:
         paths = sorted((cache_folder() / "prices").glob("[!.]*.csv"))
     except (CatalogError, OSError) as unknown:  # the shipped prices need no cache folder
         return [], [Finding("refreshed-unreadable", f"Refreshed prices cannot be used: {unknown}", "", "info")]
+    old: dict[tuple[str, str], list[str]] = {}
     for path in paths:
         name = path.stem.replace("_", " ")
         try:
@@ -104,10 +113,12 @@ def read_parts() -> tuple[list[pd.DataFrame], list[Finding]]:
         frames.append(frame)
         findings += excluded
         newest = max(frame["date"].astype(str).unique())
-        age = age_days(newest)
-        if age > STALE_AFTER_DAYS:
-            message = f"The refreshed prices of {name} are from {newest}, {age} days ago."
-            findings.append(Finding("old-prices", message, _REMEDY))
+        if age_days(newest) > OLD_AFTER_DAYS:
+            old.setdefault((str(frame["provider"].iloc[0]), newest), []).append(name)
+    for (provider, newest), names in old.items():
+        name = names[0] if len(names) == 1 else f"{provider} in {len(names)} regions"
+        message = f"The refreshed prices of {name} are from {newest}, {age_days(newest)} days ago."
+        findings.append(Finding("old-prices", message, _REMEDY))
     return frames, findings
 
 
@@ -140,16 +151,17 @@ def refresh_prices(
     regions: str | Sequence[str] | None = None,
     progress: Callable[[Progress], None] | None = None,
     max_age_hours: float = 6.0,
-    source: str = "api",
+    source: str = "auto",
     max_seconds: float = MAX_SECONDS,
     sources: Mapping[str, Source] | None = None,
 ) -> RefreshOutcome:
     """Fetch prices of each provider and region, and store them. If a region fails, its earlier prices stay in use.
 
-    ``source`` is "api" (the price APIs of the providers) or "skypilot" (the catalog that SkyPilot publishes). Only
-    "skypilot" accepts ``regions="all"``. Prices that were fetched less than ``max_age_hours`` ago are reused. Regions
-    that are not complete after ``max_seconds`` fail. If all regions fail, an error is raised. ``progress`` is called
-    with the progress of each region. ``sources`` replaces the price APIs, for a mirror or a test.
+    ``source`` is "api" (the price APIs of AWS, Azure and Google Cloud), "skypilot" or "gpuhunt" (catalogs that they
+    publish), or "auto": the price API if there is one, else SkyPilot. Prices that were fetched less than
+    ``max_age_hours`` ago are reused. Doubtful prices are refused, see :mod:`vmselect.catalog.guards`. Regions that are
+    not complete after ``max_seconds`` fail. If all regions fail, an error is raised. ``progress`` is called with the
+    progress of each region. ``sources`` replaces the price APIs, for a mirror or a test.
     """
     report = maybe(check_callable, "progress", progress) or (lambda _: None)
     names = None if providers is None else several(check_name, "providers", providers)
@@ -162,7 +174,8 @@ def refresh_prices(
         if name not in opened:
             raise ArgumentError(f"Prices of provider {show(name)} cannot be fetched. Choose from: {', '.join(opened)}.")
     tasks = _plan(names or list(opened), regions, opened)
-    outcome = _Outcome(report, via)
+    # A mirror that replaces the price APIs is one, too.
+    outcome = _Outcome(report, {name: "api" if sources and via == "auto" else choose_via(name, via) for name in opened})
     for name in names or opened:
         if reason := opened[name].missing():
             if names is not None:
@@ -176,6 +189,7 @@ def refresh_prices(
     if not outcome.fresh:
         nothing = "There is no region to refresh. Give at least one provider and one region."
         raise RefreshError("\n".join(map(str, outcome.findings)) or nothing)
+    outcome.findings += _describe_unchanged(outcome.unchanged)
     frame = concat_frames([*outcome.fresh, *outcome.old])
     return RefreshOutcome(frame, tuple(outcome.parts), tuple(outcome.findings))
 
@@ -183,12 +197,14 @@ def refresh_prices(
 class _Outcome:
     """What a running refresh has so far: fresh prices, earlier prices of failed parts, states and findings."""
 
-    def __init__(self, report: Callable[[Progress], None], via: str) -> None:
+    def __init__(self, report: Callable[[Progress], None], via: Mapping[str, str]) -> None:
         self.report, self.via = report, via
         self.parts: list[Progress] = []
         self.findings: list[Finding] = []
         self.fresh: list[pd.DataFrame] = []
         self.old: list[pd.DataFrame] = []
+        self.unchanged: dict[tuple[str, str], dict[str, str]] = {}
+        """Dates of prices of a provider and market that a published catalog has not changed, by region."""
 
     def end(self, part: Progress, findings: Iterable[Finding] = ()) -> None:
         """Note the final state of a part."""
@@ -200,7 +216,7 @@ class _Outcome:
         """Return whether stored prices of the same source are recent enough, and take them if so."""
         age = age_hours(provider, region)
         stored = read_part(provider, region) if age is not None and age < max_age_hours else None
-        if stored is None or not _is_from(stored, self.via):
+        if stored is None or not self._is_same_source(provider, stored):
             self.report(Progress(provider, region, "waiting"))
             return False
         self.fresh.append(stored)
@@ -214,7 +230,14 @@ class _Outcome:
         try:
             if isinstance(answer, VmselectError):
                 raise answer
-            frame, excluded = answer
+            fetched, excluded = answer
+            # Prices are compared with those fetched before, and with the shipped ones.
+            known = newest_prices() if stored is None else merge_frames(newest_prices(), stored)
+            frame, refused = _refuse_doubtful(provider, region, fetched, stored, known)
+            if self.via[provider] != "api":
+                frame, dates = _keep_dates(frame, known)
+                for market, date in dates.items():
+                    self.unchanged.setdefault((provider, market), {})[region] = date
             write_part(provider, region, frame)
         except VmselectError as failure:
             self.old += [stored] if stored is not None else []
@@ -223,10 +246,25 @@ class _Outcome:
             self.end(Progress(provider, region, "failed", str(failure)), [Finding("not-refreshed", message, stays)])
             return
         self.fresh.append(frame)
-        before = stored if stored is not None and _is_from(stored, self.via) else None
-        losses = _describe_losses(provider, region, before, frame)
-        missing = _describe_unpriced(source, region, frame)
-        self.end(Progress(provider, region, "fetched", "", len(frame)), [*excluded, *losses, *missing])
+        before = stored if stored is not None and self._is_same_source(provider, stored) else None
+        losses = _describe_losses(provider, region, before, fetched)
+        missing = _describe_unpriced(source, region, fetched)
+        self.end(Progress(provider, region, "fetched", "", len(frame)), [*excluded, *refused, *losses, *missing])
+
+    def _is_same_source(self, provider: str, stored: pd.DataFrame) -> bool:
+        """Return whether all ``stored`` prices were fetched from the source of this refresh."""
+        via = self.via[provider]
+        published = stored["source"].isin(["skypilot", "gpuhunt"])
+        return bool((stored["source"] == via).all() if via != "api" else ~published.any())
+
+
+def refresh_interruptions() -> Progress:
+    """Fetch the interruption classes of AWS spot machines and store them. Raise a RefreshError if that fails."""
+    from vmselect.catalog.sources.spot_advisor import NAME, fetch_classes  # on use: it imports requests
+
+    classes = fetch_classes()
+    path = write_classes(classes, date=today(), source=NAME)
+    return Progress("aws", "", "fetched", f"interruption classes in {path}", len(classes))
 
 
 def _plan(
@@ -236,7 +274,7 @@ def _plan(
     unclaimed = dict.fromkeys(regions or ())
     for name in providers:
         terms = provider_terms(name)
-        if regions is None and terms is not None:
+        if regions is None and terms is not None and terms.reference_region:
             places = [terms.reference_region]
         elif regions is None or "all" in regions:
             places = _list_regions(sources[name])
@@ -257,14 +295,14 @@ def _plan(
 
 def _list_regions(source: Source) -> list[str]:
     listing = getattr(source, "list_regions", None)
-    if listing is None:
-        raise ArgumentError(
-            f"The price API of {source.provider} cannot list its regions. Give the regions, or use source='skypilot'."
-        )
     try:
-        return list(listing())
+        if listing is not None:
+            return list(listing())
     except RefreshError:
         return ["all"]  # fails later, as one part
+    # A price API that cannot list its regions is asked for those of the shipped prices.
+    shipped = newest_prices()
+    return sorted(shipped.loc[shipped["provider"] == source.provider, "region"].astype(str).unique())
 
 
 def _fetch_all(
@@ -318,9 +356,68 @@ def _fetch(source: Source, region: str, report: Callable[[Progress], None]) -> P
         )
 
 
-def _is_from(kept: pd.DataFrame, via: str) -> bool:
-    """Return whether all prices in ``kept`` were fetched from the source ``via``, "api" or "skypilot"."""
-    return bool(((kept["source"] == "skypilot") == (via == "skypilot")).all())
+def _refuse_doubtful(
+    provider: str, region: str, frame: pd.DataFrame, stored: pd.DataFrame | None, known: pd.DataFrame
+) -> tuple[pd.DataFrame, list[Finding]]:
+    """Return the fetched prices without doubtful ones, whose earlier prices are kept, and a finding that lists them.
+
+    Prices are compared with the ``known`` ones. ``stored`` are those of them that were fetched for this part.
+    """
+    flagged = flag_prices(frame, known)
+    rows = np.flatnonzero(flagged.doubtful)
+    if not len(rows):
+        return frame, []
+    usd = frame["usd_per_hour"].to_numpy(dtype=float)
+    listed = [
+        f"{offer.instance_type} {offer.market} ({flagged.reason(row, float(usd[row]))})"
+        for row, offer in zip(rows.tolist(), frame.iloc[rows].itertuples(), strict=True)
+    ]
+    message = f"{format_count(len(rows), 'price')} of {provider} {region} were refused: {list_some(listed, REFUSED)}."
+    remedy = f"Their earlier prices stay in use. If the new ones are right, add them as your own ({OWN_PRICE})."
+    kept = frame[~flagged.doubtful].reset_index(drop=True)
+    if stored is not None:
+        names = pd.MultiIndex.from_frame(frame.iloc[rows][list(KEY)].astype(str))
+        earlier = stored[pd.MultiIndex.from_frame(stored[list(KEY)].astype(str)).isin(names)]
+        kept = concat_frames([kept, earlier]) if len(earlier) else kept
+    if not len(kept):
+        raise RefreshError(f"All prices were refused: {list_some(listed, SHOWN_PROBLEMS)}. Try again later.")
+    return kept, [Finding("prices-refused", message, remedy)]
+
+
+def _keep_dates(frame: pd.DataFrame, known: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, str]]:
+    """Return ``frame`` with the dates of the ``known`` prices in each market whose prices are all known, and the newest
+    such date by market.
+
+    A published catalog may contain what its publisher last fetched long ago. The date of a price is the day on which
+    the content of its catalog first appeared, so prices that a catalog has not changed do not become new.
+    """
+    known = known[known["provider"].isin(set(frame["provider"])) & known["region"].isin(set(frame["region"]))]
+    if not len(known):
+        return frame, {}
+    names = pd.MultiIndex.from_frame(known[list(KEY)].astype(str))
+    at = names.get_indexer(pd.MultiIndex.from_frame(frame[list(KEY)].astype(str)))
+    before = np.where(at >= 0, known["usd_per_hour"].to_numpy(dtype=float)[at], np.nan)
+    same = np.abs(frame["usd_per_hour"].to_numpy(dtype=float) / before - 1) <= EQUAL
+    dates, earlier = frame["date"].astype(str).to_numpy(), known["date"].astype(str).to_numpy()[at]
+    kept: dict[str, str] = {}
+    for market in frame["market"].unique():
+        rows = (frame["market"] == market).to_numpy()
+        if same[rows].all():
+            dates = np.where(rows, np.minimum(dates, earlier), dates)
+            kept[str(market)] = max(dates[rows])
+    return frame.assign(date=pd.Categorical(dates)), kept
+
+
+def _describe_unchanged(unchanged: Mapping[tuple[str, str], Mapping[str, str]]) -> Iterator[Finding]:
+    """Yield a finding for each provider and market with prices that a published catalog has not changed."""
+    for (provider, market), dates in sorted(unchanged.items(), key=str):
+        days = " to ".join(sorted({min(dates.values()), max(dates.values())}))
+        where = next(iter(dates)) if len(dates) == 1 else format_count(len(dates), "region")
+        message = (
+            f"The {market} prices of {provider} in {where} are those of {days}, so they keep that date: their catalog "
+            "may not have been updated since."
+        )
+        yield Finding("unchanged-prices", message, f"If they are right, add them as your own ({OWN_PRICE}).", "info")
 
 
 def _describe_losses(provider: str, region: str, before: pd.DataFrame | None, now: pd.DataFrame) -> Iterator[Finding]:
@@ -361,78 +458,3 @@ def _describe_what_stays(provider: str, region: str, kept: pd.DataFrame | None) 
     shipped = newest_prices()
     here = (shipped["provider"] == provider) & (shipped["region"] == region)
     return "The prices that ship with vmselect are used." if here.any() else "There are no older prices of this region."
-
-
-# -- snapshots ---------------------------------------------------------------------------------------------------------
-
-
-def write_snapshot(folder: str | os.PathLike[str] = "pricing") -> Path:
-    """Write a new snapshot to ``folder``: the newest snapshot, updated with refreshed prices of the reference regions.
-
-    It contains the instance types of the newest snapshot, known types that had no price yet, and new types with an
-    accelerator. CPU cores, memory and GPUs of types in the newest snapshot do not change. The manifest is updated.
-    """
-    place = check_path("folder", folder)
-    if not _io.has_file(place / "manifest.json"):
-        raise CatalogError(f"{place} has no manifest.json. Give the folder pricing/ in the source code of vmselect.")
-    shipped, newest = newest_prices(), snapshot_at().date
-    parts, _ = read_parts()
-    fresh = [part for part in map(_select, parts) if len(part)]
-    if not fresh:
-        raise CatalogError(f"No refreshed prices were found for the regions that a snapshot contains. {_REMEDY}")
-    above = inherit_facts(_with_shipped_facts(concat_frames(fresh), shipped), unpriced())
-    rows = merge_frames(shipped, above, newest=True)
-    order = rows[list(KEY)].astype(str).sort_values(list(KEY)).index
-    rows = rows.loc[order].reset_index(drop=True)
-    date = max(rows["date"].astype(str).unique())
-    if date <= newest:
-        raise CatalogError(f"No refreshed price is newer than the snapshot of {newest}. {_REMEDY}")
-    path = files.write(rows, place / f"{date}.csv")
-    _drop_priced(place / "unpriced.csv", rows)
-    _update_manifest(place, date)
-    return path
-
-
-def _select(part: pd.DataFrame) -> pd.DataFrame:
-    """Return the refreshed prices in ``part`` that belong in a snapshot."""
-    provider = str(part["provider"].iloc[0])
-    terms = provider_terms(provider)
-    if terms is None:
-        return part.iloc[:0]
-    shipped = newest_prices()
-    listed = {*shipped["instance_type"].astype(str), *unpriced()["instance_type"].astype(str)}
-    # New types without an accelerator are left out: the clouds sell hundreds of them.
-    useful = part["instance_type"].astype(str).isin(listed) | (part["gpu_count"] > 0)
-    here = (part["region"] == terms.reference_region) & part["market"].isin(SNAPSHOT_MARKETS)
-    return part[useful & here].reset_index(drop=True)
-
-
-def _with_shipped_facts(above: pd.DataFrame, shipped: pd.DataFrame) -> pd.DataFrame:
-    # Shipped facts were checked by hand; those of an API may name another GPU.
-    types = pd.MultiIndex.from_frame(shipped[["provider", "instance_type"]].astype(str))
-    listed = pd.MultiIndex.from_frame(above[["provider", "instance_type"]].astype(str)).isin(types)
-    above = above.copy()
-    above.loc[listed, ["vcpus", "memory_gib", "gpu_count"]] = np.nan
-    return inherit_facts(above, shipped)
-
-
-def _drop_priced(path: Path, rows: pd.DataFrame) -> None:
-    lines = pd.read_csv(path, dtype=str, keep_default_na=False)
-    left = lines[~lines["instance_type"].isin(rows["instance_type"].astype(str))]
-    _io.write_text(path, left.to_csv(index=False, lineterminator="\n"), error=CatalogError)
-
-
-def _update_manifest(place: Path, date: str) -> None:
-    path = place / "manifest.json"
-    manifest: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    if all(entry["date"] != date for entry in manifest["snapshots"]):
-        about = "list and spot prices of one reference region per cloud; each row carries its own date"
-        manifest["snapshots"].append(
-            {"date": date, "file": f"{date}.csv", "rows": 0, "sha256": "", "description": about}
-        )
-    for entry in [*manifest["snapshots"], *manifest["tables"]]:
-        content = (place / entry["file"]).read_bytes()
-        entry["sha256"] = hashlib.sha256(content).hexdigest()
-        if entry["file"].endswith(".csv"):
-            entry["rows"] = len(list(csv.reader(content.decode().splitlines()))) - 1
-    _io.write_text(path, json.dumps(manifest, indent=2) + "\n", error=CatalogError)

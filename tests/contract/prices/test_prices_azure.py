@@ -177,3 +177,23 @@ def test_a_region_without_prices_is_an_error(cloud, answer, prices) -> None:
     cloud.reply = lambda _: answer(page())
     with pytest.raises(RefreshError, match="eastsu"):
         fetch(prices, "eastsu")
+
+
+def test_savings_plans_are_prices_of_sizes_without_a_reservation(cloud, answer, prices) -> None:
+    plans = [{"retailPrice": 0.40, "unitPrice": 0.40, "term": "1 Year"}, {"retailPrice": 0.25, "term": "3 Years"}]
+    t4, d8 = "Standard_NC4as_T4_v3", "Standard_D8s_v3"
+    cloud.reply = lambda _: answer(
+        page(
+            item(t4, 0.526, savingsPlan=plans),
+            item(t4, 0.2, skuName="NC4as T4 v3 Spot", meterName="NC4as T4 v3 Spot", savingsPlan=plans),
+            item(d8, 0.384, savingsPlan=[*plans, {"term": "9 Years", "retailPrice": 1}, "no plan"]),
+            item(d8, 8760 * 0.3, type="Reservation", reservationTerm="1 Year"),
+            item("Standard_D4s_v3", 0.192, savingsPlan=None),
+        )
+    )
+    rows = fetch(prices)
+    assert {market for _, market in rows} == {"on_demand", "spot", "reserved_1y", "reserved_3y"}
+    assert (rows[t4, "reserved_1y"]["usd_per_hour"], rows[t4, "reserved_1y"]["note"]) == (0.40, "savings plan")
+    assert rows[t4, "spot"]["usd_per_hour"] == 0.2
+    assert (rows[d8, "reserved_1y"]["usd_per_hour"], rows[d8, "reserved_1y"]["note"]) == (pytest.approx(0.3), "")
+    assert rows[d8, "reserved_3y"]["usd_per_hour"] == 0.25

@@ -45,7 +45,8 @@ def azure(monkeypatch) -> FakeAzure:
     return fake
 
 
-def test_show_prints_a_table_cheapest_first_and_the_age_apart() -> None:
+def test_show_prints_a_table_cheapest_first_and_the_age_apart(monkeypatch) -> None:
+    monkeypatch.setenv("VMSELECT_TODAY", "2027-01-01")
     shown = run("show", "--gpu", "T4", "--provider", "azure")
     assert shown.exit_code == 0
     lines = shown.stdout.splitlines()
@@ -56,17 +57,17 @@ def test_show_prints_a_table_cheapest_first_and_the_age_apart() -> None:
 
 
 def test_show_as_json_and_csv_can_be_read_back(tmp_path) -> None:
-    rows = json.loads(run("show", "--market", "all", "--format", "json").stdout)
-    assert {r["market"] for r in rows} == {"on_demand", "spot"}
+    rows = json.loads(run("show", "--all", "--market", "all", "--format", "json").stdout)
+    assert {r["market"] for r in rows} == {"on_demand", "spot", "reserved_1y", "reserved_3y"}
     assert rows[0]["gpu_memory_gib"] is None
     for kind in ("json", "csv"):
         path = tmp_path / f"prices.{kind}"
-        path.write_text(run("show", "--market", "all", "--retired", "--format", kind).stdout)
+        path.write_text(run("show", "--all", "--market", "all", "--retired", "--format", kind).stdout)
         assert vs.Catalog.load(path) == vs.Catalog.embedded()
 
 
 def test_show_at_a_date_and_from_a_file(tmp_path) -> None:
-    old = list(csv.DictReader(io.StringIO(run("show", "--date", "2021-02-28", "--format", "csv").stdout)))
+    old = list(csv.DictReader(io.StringIO(run("show", "--all", "--date", "2021-02-28", "--format", "csv").stdout)))
     assert len(old) == 19
     path = vs.Catalog.embedded("2021-02-28").save(tmp_path / "mine.csv")
     shown = run("show", "p2.xlarge", "--catalog", str(path), "--format", "csv")
@@ -87,6 +88,7 @@ def test_errors_are_left_to_the_top_level() -> None:
 def test_refresh_then_check(azure) -> None:
     refreshed = run("refresh", "--provider", "azure", "--format", "json")
     assert refreshed.exit_code == 0
+    assert refreshed.stderr.splitlines()[:2] == ["azure eastus fetching", "azure eastus fetched"]
     assert json.loads(refreshed.stdout) == [
         {"provider": "azure", "region": "eastus", "state": "fetched", "rows": 2, "detail": ""}
     ]
@@ -125,6 +127,53 @@ def test_check_lists_invalid_rows(tmp_path) -> None:
     assert "usd_per_hour -1" in " ".join(checked.stderr.split())
 
 
+def test_check_names_every_kind_of_faulty_price(tmp_path) -> None:
+    path = tmp_path / "planted.csv"
+    rows = (
+        "runpod,1x_H100-SXM_SECURE,US,on_demand,1.5,2026-08-22",  # half of 3.29
+        "aws,p5.48xlarge,us-east-1,on_demand,55.04,2026-08-22",
+        "aws,p5.48xlarge,us-east-1,spot,60,2026-08-22",
+        "lambda,gpu_1x_a10,us-east-1,on_demand,0.1,2026-08-22",  # far below others
+        "hyperbolic,1x-H100-75-722,default,on_demand,1.29,2020-01-01",
+        "vast,1x-H100,Texas,on_demand,1.9,2020-01-01",
+        *(f"cloud,{name},here,{market},3,2026-08-22" for name in "ab" for market in ("on_demand", "spot")),
+    )
+    header = "provider,instance_type,region,market,usd_per_hour,date"
+    path.write_text("\n".join([header + ",source", *(f"{row},skypilot" for row in rows), ""]))
+    checked = run("check", str(path))
+    assert checked.exit_code == 1
+    text = " ".join(checked.stderr.split())
+    for problem in (
+        "the price 1.5 is below half of another price of the same offer, 3.29",
+        "the spot price 60 is not below the on-demand price 55.04",
+        "every spot price of the provider equals the on-demand price, here 3",
+        "1 price is stale (hyperbolic on_demand of 2020-01-01)",
+        "1 price is only typical",
+    ):
+        assert problem in text, text
+    listed = run("check", str(path), "--flagged", "--format", "json")
+    flags = {row["instance_type"]: row["flag"] for row in json.loads(listed.stdout)}
+    assert flags["1x_H100-SXM_SECURE"] == "half-price"
+    assert flags["gpu_1x_a10"] == "half-price"
+    assert flags["a"] == "spot-placeholder"
+
+
+def test_show_names_the_doubtful_prices_that_it_lists() -> None:
+    shown = run("show", "p5.48xlarge", "--region", "ap-southeast-3", "--market", "all", "--date", "2026-08-22")
+    assert "75.9552" in shown.stdout
+    assert "1 price (aws) of the spot market is not below on demand" in " ".join(shown.stderr.split())
+    assert "not below on demand" not in run("show", "p5.48xlarge", "--region", "us-east-1", "--market", "all").stderr
+
+
+def test_check_lists_implausible_shipped_prices_if_none_were_refreshed() -> None:
+    listed = run("check", "--flagged", "--format", "json")
+    assert listed.exit_code == 1
+    rows = json.loads(listed.stdout)
+    assert rows[0]["doubtful"]
+    assert {row["flag"] for row in rows} >= {"spot-above-on-demand", "far-below-median", "one-price-everywhere"}
+    assert "stale" in listed.stderr
+
+
 def test_lists_are_written_with_commas_or_repeated() -> None:
     once = run("show", "--provider", "aws,gcp", "--gpu", "t4,L4", "--market", "on_demand,spot", "--json")
     again = run("show", "--provider", "aws", "--provider", "gcp", "--gpu", "T4", "--gpu", "L4", "--market",
@@ -133,3 +182,27 @@ def test_lists_are_written_with_commas_or_repeated() -> None:
     assert {(row["provider"], row["market"]) for row in rows} >= {("aws", "spot"), ("gcp", "on_demand")}
     assert rows == json.loads(again.stdout)
     assert split(["Texas, US,us-1"]) == ["Texas, US", "us-1"]
+
+
+def test_show_without_options_has_a_line_per_gpu() -> None:
+    shown = run("show")
+    assert shown.exit_code == 0
+    lines = [line.split()[0] for line in shown.stdout.splitlines()[2:] if line.strip()]
+    assert lines == vs.Catalog.embedded().gpus()["gpu_model"].tolist()
+    rows = json.loads(run("show", "--region", "eu", "--json").stdout)
+    assert {"gpu_model", "usd_per_gpu_hour", "spot_usd_per_gpu_hour", "providers"} <= set(rows[0])
+    assert len(json.loads(run("show", "--top", "2", "--json").stdout)) == 2
+
+
+def test_one_command_finds_the_cheapest_gpu_in_europe() -> None:
+    rows = json.loads(run("show", "--gpu", "H100", "--region", "eu", "--json").stdout)
+    table = vs.Catalog.embedded().gpus(region="eu", gpu="H100")
+    assert rows[0]["usd_per_gpu_hour"] == table["usd_per_gpu_hour"].iloc[0]
+    assert (rows[0]["provider"], rows[0]["region"]) == (table["provider"].iloc[0], table["region"].iloc[0])
+    keys = [(row["stale"], round(row["usd_per_gpu_hour"], 9)) for row in rows]
+    assert keys == sorted(keys)  # stale prices come last
+    types = [(row["provider"], row["instance_type"], row["stale"]) for row in rows]
+    assert len(set(types)) == len(types)
+    assert max(row["regions_compared"] for row in rows) > 2
+    every = json.loads(run("show", "--gpu", "H100", "--region", "all", "--json").stdout)
+    assert len(every) == len(vs.Catalog.embedded().offers(gpu="H100", retired=False))

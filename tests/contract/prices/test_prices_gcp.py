@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from vmselect.catalog.files import known_machines
 from vmselect.catalog.refresh import refresh_prices
+from vmselect.catalog.shipped import known_machines
 from vmselect.catalog.sources.gcp import GcpPrices
 from vmselect.errors import RefreshError
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import hashlib
 import json
 import shutil
@@ -11,8 +10,11 @@ import pytest
 from typer.testing import CliRunner
 
 import vmselect as vs
-from vmselect.catalog.files import pricing_folder
-from vmselect.catalog.refresh import refresh_prices, write_snapshot
+from vmselect._io import pricing_folder
+from vmselect.catalog.age import today
+from vmselect.catalog.refresh import refresh_prices
+from vmselect.catalog.shipped import LATEST
+from vmselect.catalog.snapshots import write_snapshot
 from vmselect.catalog.sources.azure import AzurePrices
 from vmselect.catalog.sources.http import JsonClient
 from vmselect.catalog.sources.skypilot import SkyPilotPrices
@@ -62,7 +64,7 @@ def test_regions_of_a_cloud_come_from_one_file(cloud, sources) -> None:
     assert catalog.price("g4dn.xlarge", region="eu-west-1") == 0.6
     assert catalog.price("p5e.48xlarge", region="eu-west-1") == 70
     offer = catalog.offer("g4dn.xlarge", region="eu-west-1")
-    assert (offer.source, offer.date) == ("skypilot", dt.datetime.now(dt.UTC).date().isoformat())
+    assert (offer.source, offer.date) == ("skypilot", today().isoformat())
 
 
 def test_without_a_region_the_reference_region_is_meant(sources) -> None:
@@ -98,6 +100,37 @@ def test_what_is_fresh_is_not_fetched_again(cloud, sources, client) -> None:
     again = {"aws": SkyPilotPrices("aws", base_url=f"{cloud.url}/v8", client=client)}
     assert refresh(again, "aws").parts[0].state == "reused"
     assert len(cloud.asked) == 1
+
+
+def test_a_catalog_that_was_not_updated_does_not_make_its_prices_new(cloud, answer, client) -> None:
+    """SkyPilot's files of some clouds stay as they are for years; fetching them again must not hide that."""
+    shipped = vs.Catalog.embedded("2026-08-22").offers(["hyperbolic", "vast"], gpu="H100").iloc[:5]
+    providers = sorted(set(shipped["provider"]))
+    assert providers == ["hyperbolic", "vast"]
+
+    def fetch(factor: float):
+        def reply(request):
+            name = request.path.split("/")[2]
+            rows = [
+                f'{row.instance_type},8,64,H100,{row.gpu_count:g},,"{row.region}",,{row.usd_per_hour * factor},\n'
+                for row in shipped[shipped["provider"] == name].itertuples()
+            ]
+            return answer((HEADER + "".join(rows)).encode())
+
+        cloud.reply = reply
+        opened = {name: SkyPilotPrices(name, base_url=f"{cloud.url}/v8", client=client) for name in providers}
+        outcome = refresh(opened, *providers, regions="all", max_age_hours=0)
+        kept = [finding.message for finding in outcome.findings if finding.code == "unchanged-prices"]
+        now = vs.Catalog.default().offers(providers).merge(shipped[["instance_type", "region"]])
+        return kept, set(now["date"])
+
+    kept, dates = fetch(1)
+    assert ["hyperbolic" in message for message in kept] == [True, False]
+    assert "2025-08-27" in kept[0]
+    assert dates == {"2025-08-27", "2025-10-27"}
+    kept, dates = fetch(1.01)  # the catalog was updated
+    assert not kept
+    assert dates == {today().isoformat()}
 
 
 def test_who_asks_a_cloud_itself_gets_none_of_the_prices_kept_from_skypilot(cloud, answer, client, sources) -> None:
@@ -142,8 +175,8 @@ def test_names_that_skypilot_or_we_do_not_know() -> None:
         refresh_prices(["mars"], source="skypilot")
     with pytest.raises(ArgumentError):
         refresh_prices(["aws"], source="magic")
-    with pytest.raises(ArgumentError):
-        refresh_prices(["azure"], regions="all")
+    with pytest.raises(ArgumentError, match="skypilot"):
+        refresh_prices(["lambda"], source="api")
 
 
 def test_one_command_makes_a_new_snapshot(sources, tmp_path) -> None:
@@ -156,15 +189,12 @@ def test_one_command_makes_a_new_snapshot(sources, tmp_path) -> None:
     refresh(sources, "aws", "gcp", "lambda", regions="all")
     made = CliRunner().invoke(app, ["prices", "snapshot", str(folder)])
     assert made.exit_code == 0, made.output
-    today = dt.datetime.now(dt.UTC).date().isoformat()
-    before, after = vs.Catalog.embedded(), vs.Catalog.load(folder / f"{today}.csv")
-    assert after.price("g4dn.xlarge") == 0.5
-    assert after.price("a2-highgpu-1g") == pytest.approx(3.67)
-    assert set(after.offers(market=None)["region"]) == set(before.offers(market=None)["region"])
-    assert len(after) == len(before)  # p5e was refreshed elsewhere only, and lambda ships no prices
+    day = today().isoformat()
+    assert vs.Catalog.load(folder / LATEST / "aws.csv").price("g4dn.xlarge") == 0.5
+    assert vs.Catalog.load(folder / LATEST / "gcp.csv").price("a2-highgpu-1g") == pytest.approx(3.67)
     manifest = json.loads((folder / "manifest.json").read_text())
-    assert manifest["snapshots"][-1]["date"] == today
-    for entry in manifest["snapshots"] + manifest["tables"]:
+    assert manifest["snapshots"][-1]["date"] == day
+    for entry in [file for snapshot in manifest["snapshots"] for file in snapshot["files"]] + manifest["tables"]:
         assert hashlib.sha256((folder / entry["file"]).read_bytes()).hexdigest() == entry["sha256"]
 
 

@@ -17,8 +17,10 @@ import pytest
 
 import vmselect as vs
 from vmselect.catalog import refresh
-from vmselect.catalog.files import pricing_folder, snapshot_at
-from vmselect.catalog.refresh import refresh_prices, write_snapshot
+from vmselect.catalog.age import today
+from vmselect.catalog.refresh import refresh_prices
+from vmselect.catalog.shipped import LATEST, pricing_folder, snapshot_at
+from vmselect.catalog.snapshots import write_snapshot
 from vmselect.catalog.sources import PriceTable, build_table
 from vmselect.errors import ArgumentError, CatalogError, RefreshError
 
@@ -116,7 +118,7 @@ def test_a_region_is_asked_for_once_and_by_its_name() -> None:
 
 
 def test_shipped_types_without_a_fetched_price_are_listed() -> None:
-    shipped = vs.Catalog.embedded().offers("aws", retired=False, service="ec2")
+    shipped = vs.Catalog.embedded().offers("aws", region="us-east-1", retired=False, service="ec2")
     names = sorted(shipped["instance_type"].astype(str))
     rows = [{"instance_type": name, "service": "ec2"} for name in names]
 
@@ -160,7 +162,7 @@ def test_repeated_prices_count_once_and_contradictory_ones_are_excluded() -> Non
 
 @pytest.mark.parametrize(("days", "old"), [(90, False), (91, True)])
 def test_refreshed_prices_are_old_after_ninety_days(days, old) -> None:
-    date = (dt.date.today() - dt.timedelta(days=days)).isoformat()
+    date = (today() - dt.timedelta(days=days)).isoformat()
     run(Cloud(rows=[{"instance_type": "t", "date": date}, {"instance_type": "u", "date": "2020-01-01"}]))
     codes = [finding.code for finding in vs.Catalog.refreshed(alone=True).findings]
     assert codes == (["old-prices"] if old else [])
@@ -221,7 +223,7 @@ def test_a_user_without_a_home(monkeypatch) -> None:
     assert catalog == vs.Catalog.embedded()
 
 
-TODAY = dt.date.today().isoformat()
+TODAY = today().isoformat()
 
 BEFORE = vs.Catalog.embedded()
 
@@ -245,21 +247,25 @@ def test_a_snapshot_has_shipped_and_known_types_and_new_accelerators(folder) -> 
     refreshed(
         "aws", "us-east-1",
         {"instance_type": "g4dn.xlarge", "vcpus": 99},  # what it is stays as it ships
-        {"instance_type": "p5e.48xlarge"},  # known, without a price until now
+        {"instance_type": "trn2.3xlarge"},  # known, without a price until now
         {"instance_type": "new.gpu", "gpu_model": "X1", "gpu_count": 0.5, "vcpus": 3},
         {"instance_type": "new.cpu", "gpu_count": 0, "vcpus": 3},
         {"instance_type": "g5.xlarge", "market": "reserved_1y"},
     )  # fmt: skip
     refreshed("aws", "eu-west-1", {"instance_type": "g5.xlarge"})
+    refreshed("lambda", "moon-1", {"instance_type": "gpu_1x_a10"})
     refreshed("lab", "home", {"instance_type": "box", "gpu_model": "X1", "gpu_count": 1})
-    assert write_snapshot(folder).name == f"{TODAY}.csv"
-    after = vs.Catalog.load(folder / f"{TODAY}.csv")
-    assert len(after) == len(BEFORE) + 2
+    assert write_snapshot(folder) == folder / LATEST
+    assert not (folder / LATEST / "lab.csv").exists()
+    assert vs.Catalog.load(folder / LATEST / "lambda.csv").price("gpu_1x_a10", region="moon-1") == 7.0
+    after = vs.Catalog.load(folder / LATEST / "aws.csv")
+    assert len(after) == len(BEFORE.offers("aws", market=None)) + 2
     offer = after.offer("g4dn.xlarge")
     assert (offer.usd_per_hour, offer.vcpus, offer.date) == (7.0, BEFORE.offer("g4dn.xlarge").vcpus, TODAY)
-    assert (after.offer("p5e.48xlarge").gpu_count, after.offer("p5e.48xlarge").vcpus) == (8, 192)
+    assert (after.offer("trn2.3xlarge").gpu_count, after.offer("trn2.3xlarge").vcpus) == (1, 12)
     assert after.offer("new.gpu").gpu_count == 0.5
     assert after.price("g5.xlarge") == BEFORE.price("g5.xlarge")
+    assert after.price("g5.xlarge", region="eu-west-1") == 7.0
     keys = [tuple(row) for row in after.offers(market=None)[["provider", "service", "instance_type"]].to_numpy()]
     assert keys == sorted(keys)
 
@@ -267,16 +273,18 @@ def test_a_snapshot_has_shipped_and_known_types_and_new_accelerators(folder) -> 
 def test_the_manifest_counts_the_rows_and_knows_every_file(folder) -> None:
     before = json.loads((folder / "manifest.json").read_text())
     unpriced = (folder / "unpriced.csv").read_text().splitlines()
-    refreshed("aws", "us-east-1", {"instance_type": "p5e.48xlarge"})
+    refreshed("aws", "us-east-1", {"instance_type": "trn2.3xlarge"})
     write_snapshot(folder)
     manifest = json.loads((folder / "manifest.json").read_text())
-    assert [entry["date"] for entry in manifest["snapshots"]] == [*(e["date"] for e in before["snapshots"]), TODAY]
-    for entry in [*manifest["snapshots"], *manifest["tables"]]:
+    dates = [entry["date"] for entry in before["snapshots"]]
+    assert [entry["date"] for entry in manifest["snapshots"]] == [*dates[:-1], TODAY]
+    prices = [entry for snapshot in manifest["snapshots"] for entry in snapshot["files"]]
+    for entry in [*prices, *manifest["tables"]]:
         content = (folder / entry["file"]).read_bytes()
         assert entry["sha256"] == hashlib.sha256(content).hexdigest()
-    assert manifest["snapshots"][-1]["rows"] == len(BEFORE) + 1
+    assert sum(entry["rows"] for entry in manifest["snapshots"][-1]["files"]) == len(BEFORE) + 1
     left = (folder / "unpriced.csv").read_text().splitlines()
-    assert left == [line for line in unpriced if ",p5e.48xlarge," not in line]
+    assert left == [line for line in unpriced if ",trn2.3xlarge," not in line]
     assert len(left) == len(unpriced) - 1
     write_snapshot(folder)  # once more on the same day: the file is written anew, and listed once
     again = json.loads((folder / "manifest.json").read_text())

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import datetime as dt
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import pandas as pd
 
 from vmselect._checks import show
+from vmselect.catalog.age import today
 from vmselect.catalog.offer import KEY, build_frame
 from vmselect.errors import ArgumentError, RefreshError
 from vmselect.findings import Finding
@@ -36,8 +36,9 @@ class Source(Protocol):
         """
 
 
-VIA = ("api", "skypilot")
-"""Sources from which prices can be fetched: the price APIs of the clouds, or the catalog that SkyPilot publishes."""
+VIA = ("auto", "api", "skypilot", "gpuhunt")
+"""Sources from which prices can be fetched: the price APIs of the clouds, or catalogs that SkyPilot and gpuhunt
+publish. ``auto`` is the price API of a cloud that has one here, else SkyPilot."""
 
 
 def api_sources() -> dict[str, Callable[[], Source]]:
@@ -47,16 +48,32 @@ def api_sources() -> dict[str, Callable[[], Source]]:
     return {"aws": aws.AwsPrices, "azure": azure.AzurePrices, "gcp": gcp.GcpPrices}
 
 
-def open_source(provider: str, via: str = "api") -> Source:
-    """Return the source of prices of ``provider``: its price API, or SkyPilot's file if ``via`` is "skypilot"."""
+def choose_via(provider: str, via: str) -> str:
+    """Return the source that ``via``, one of :data:`VIA`, means for ``provider``.
+
+    >>> choose_via("azure", "auto"), choose_via("lambda", "auto"), choose_via("azure", "gpuhunt")
+    ('api', 'skypilot', 'gpuhunt')
+    """
+    if via != "auto":
+        return via
+    return "api" if provider in api_sources() else "skypilot"
+
+
+def open_source(provider: str, via: str = "auto") -> Source:
+    """Return the source of prices of ``provider``; ``via`` is one of :data:`VIA`."""
+    via = choose_via(provider, via)
     if via == "skypilot":
         from vmselect.catalog.sources.skypilot import SkyPilotPrices
 
         return SkyPilotPrices(provider)
+    if via == "gpuhunt":
+        from vmselect.catalog.sources.gpuhunt import GpuhuntPrices
+
+        return GpuhuntPrices(provider)
     sources = api_sources()
     if provider not in sources:
         raise ArgumentError(
-            f"Prices of provider {show(provider)} cannot be fetched. Choose from: {', '.join(sources)}."
+            f"{show(provider)} has no price API here. Choose from: {', '.join(sources)}, or use source='skypilot'."
         )
     return sources[provider]()
 
@@ -71,7 +88,7 @@ def build_table(rows: Sequence[Row], provider: str, region: str) -> PriceTable:
     frame, excluded = build_frame(
         raw,
         name_row=lambda row: f"{provider} {region} {names[row]}",
-        default_date=dt.datetime.now(dt.UTC).date().isoformat(),
+        default_date=today().isoformat(),
         default_source=f"{provider} API",
         skip_bad_rows=True,
     )

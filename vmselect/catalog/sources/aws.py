@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from vmselect import _imports
-from vmselect.catalog.files import known_machines
-from vmselect.catalog.gpus import name_gpu
+from vmselect.catalog.gpu_names import name_gpu
 from vmselect.catalog.offer import describe_nearest
+from vmselect.catalog.shipped import known_machines
 from vmselect.catalog.sources import Json, PriceTable, Row, build_table
 from vmselect.catalog.sources.http import follow_pages
 from vmselect.errors import MissingPackageError, RefreshError

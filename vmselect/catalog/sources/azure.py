@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
-from vmselect.catalog.files import known_machines
+from vmselect.catalog.age import today
+from vmselect.catalog.shipped import known_machines
 from vmselect.catalog.sources import Json, PriceTable, Row, build_table
 from vmselect.catalog.sources.http import JsonClient, destination, follow_pages, read_items
 from vmselect.errors import RefreshError
@@ -19,7 +19,7 @@ _OTHER_PRODUCTS = ("windows", "cloud services", "cloudservices", "dedicated host
 
 
 class AzurePrices:
-    """Azure prices of Linux VMs: on demand, spot and reserved."""
+    """Azure prices of Linux VMs: on demand, spot, and reserved or, for other sizes, in a savings plan."""
 
     provider = "azure"
     region_pattern = r"[a-z]+[0-9]?"
@@ -40,6 +40,7 @@ class AzurePrices:
             "$filter": f"serviceName eq 'Virtual Machines' and armRegionName eq '{region}'",
         }
         newest: dict[tuple[str, str], tuple[str, Row]] = {}
+        saving: dict[tuple[str, str], Row] = {}
 
         def read_page(link: str) -> Json:
             if not link:
@@ -61,9 +62,12 @@ class AzurePrices:
                 key, start = (row["instance_type"], row["market"]), str(item.get("effectiveStartDate") or "")
                 if key not in newest or start > newest[key][0]:
                     newest[key] = (start, row)
+                    saving |= {(key[0], plan["market"]): plan for plan in parse_savings(item, row)}
         if not newest:
             raise RefreshError(f"Azure lists no VM price in {region!r}. Check the region's name, such as eastus.")
-        return build_table([row for _, row in newest.values()], self.provider, region)
+        # A reservation is for one size and cheaper than a savings plan, which is for all.
+        plans = [row for key, row in saving.items() if key not in newest]
+        return build_table([*(row for _, row in newest.values()), *plans], self.provider, region)
 
 
 def parse_item(item: Json, region: str) -> Row | None:
@@ -82,7 +86,7 @@ def parse_item(item: Json, region: str) -> Row | None:
         return None
     if "low priority" in meter or float(item.get("tierMinimumUnits") or 0) > 0:
         return None
-    if str(item.get("effectiveStartDate") or "")[:10] > dt.datetime.now(dt.UTC).date().isoformat():
+    if str(item.get("effectiveStartDate") or "")[:10] > today().isoformat():
         return None
     price = item.get("retailPrice")
     if item.get("type") == "Consumption" and item.get("unitOfMeasure") == "1 Hour":
@@ -95,6 +99,17 @@ def parse_item(item: Json, region: str) -> Row | None:
         return None
     row = {"provider": "azure", "service": "vm", "instance_type": size, "region": region}
     return {**row, "market": market, "usd_per_hour": price, **_facts(size)}
+
+
+def parse_savings(item: Json, row: Row) -> Iterator[Row]:
+    """Yield the prices per hour of savings plans in an ``item``, whose on-demand price is ``row``."""
+    plans = item.get("savingsPlan")
+    if row["market"] != "on_demand" or not isinstance(plans, list):
+        return
+    for plan in plans:
+        if isinstance(plan, dict) and plan.get("term") in _RESERVED:
+            market, _ = _RESERVED[plan["term"]]  # unlike a reservation, the price is that of an hour
+            yield {**row, "market": market, "usd_per_hour": plan.get("retailPrice"), "note": "savings plan"}
 
 
 def _facts(size: str) -> Row:

@@ -8,8 +8,8 @@ import threading
 from collections.abc import Callable
 from dataclasses import replace
 
-from vmselect.catalog.files import known_machines
 from vmselect.catalog.offer import describe_nearest
+from vmselect.catalog.shipped import known_machines
 from vmselect.catalog.sources import Json, PriceTable, Row, build_table
 from vmselect.catalog.sources.http import JsonClient, follow_pages, read_items
 from vmselect.errors import RefreshError

@@ -1,0 +1,141 @@
+"""Guards against implausible prices: each pattern is planted, flagged, and never recommended."""
+
+from __future__ import annotations
+
+import datetime as dt
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+import vmselect as vs
+from tests.support.profiles import make_profile
+from vmselect.catalog import COLUMNS, KEY
+from vmselect.catalog.guards import describe_flags, flag_prices
+
+DAY = "2026-08-22"
+Rows = list[dict[str, Any]]
+
+
+@pytest.fixture(scope="module")
+def shipped() -> pd.DataFrame:
+    return vs.Catalog.embedded(DAY).offers(market=None)[list(COLUMNS)]
+
+
+def plant(tmp_path: Path, rows: Rows, *, source: str = "skypilot", date: str = DAY) -> vs.Catalog:
+    """A price file with ``rows``, on the day of the shipped prices."""
+    common = {"service": "", "market": "on_demand", "region": "us-east-1", "date": date, "source": source}
+    path = tmp_path / "planted.csv"
+    pd.DataFrame([common | row for row in rows]).to_csv(path, index=False)
+    catalog = vs.Catalog.load(path)
+    catalog.as_of = dt.date.fromisoformat(DAY)
+    return catalog
+
+
+def aws(name: str, usd: float, **columns: Any) -> dict[str, Any]:
+    return {"provider": "aws", "instance_type": name, "usd_per_hour": usd, **columns}
+
+
+def flags_of(catalog: vs.Catalog) -> dict[tuple[str, str], tuple[str, bool]]:
+    table = catalog.check()
+    return {
+        (row.instance_type, row.market): (row.flag, row.doubtful) for row in table.itertuples() if row.region != "other"
+    }
+
+
+SPOT_ABOVE = [aws("g4dn.xlarge", 0.526), aws("g4dn.xlarge", 0.55, market="spot"), aws("g5.xlarge", 0.5, market="spot")]
+PLACEHOLDER = [
+    {"provider": "cloud", "instance_type": name, "market": market, "usd_per_hour": usd}
+    for name, usd in (("a", 1.0), ("b", 2.0))
+    for market in ("on_demand", "spot")
+]
+T4 = {"gpu_model": "T4", "gpu_count": 1}
+OUTLIER = [{"provider": "cloud", "instance_type": "cheap-t4", "usd_per_hour": 0.05, **T4}]
+HALF = [aws("p5.48xlarge", 27.0), aws("g4dn.xlarge", 0.526)]
+
+
+@pytest.mark.parametrize(
+    ("rows", "flagged"),
+    [
+        (SPOT_ABOVE, {("g4dn.xlarge", "spot"): ("spot-above-on-demand", True)}),
+        (PLACEHOLDER, {("a", "spot"): ("spot-placeholder", True), ("b", "spot"): ("spot-placeholder", True)}),
+        (OUTLIER, {("cheap-t4", "on_demand"): ("far-below-median", True)}),
+        ([OUTLIER[0] | {"usd_per_hour": 30.0}], {("cheap-t4", "on_demand"): ("far-above-median", False)}),
+        (HALF, {("p5.48xlarge", "on_demand"): ("half-price", True)}),
+    ],
+    ids=["spot above", "placeholder", "far below", "far above", "half price"],
+)
+def test_a_planted_fault_is_flagged(
+    tmp_path: Path, rows: Rows, flagged: dict[tuple[str, str], tuple[str, bool]]
+) -> None:
+    catalog = plant(tmp_path, rows)
+    assert flags_of(catalog) == flagged
+    assert [finding.code for finding in describe_flags(catalog.check())] == [next(iter(flagged.values()))[0]]
+
+
+def test_one_price_in_every_region_is_flagged_but_not_doubtful(tmp_path: Path) -> None:
+    rows = [
+        {"provider": "cloud", "instance_type": name, "region": region, "usd_per_hour": usd}
+        for region in ("east", "west", "north")
+        for name, usd in (("same", 1.0), ("other", {"east": 1.0, "west": 1.1, "north": 1.2}[region]))
+    ]
+    assert flags_of(plant(tmp_path, rows)) == {("same", "on_demand"): ("one-price-everywhere", False)}
+    assert not flags_of(plant(tmp_path, rows[:4]))  # two regions may have the same price
+
+
+def test_spot_prices_that_never_changed_are_older_than_dated(tmp_path: Path, shipped: pd.DataFrame) -> None:
+    spot = shipped[(shipped["provider"] == "azure") & (shipped["market"] == "spot") & ~shipped["retired"]].head(8)
+    rows = spot[[*KEY, "usd_per_hour"]].to_dict("records")
+    catalog = plant(tmp_path, rows, date="2026-11-01")
+    assert set(flags_of(catalog).values()) == {("old-content", True)}
+    moved = [row | {"usd_per_hour": row["usd_per_hour"] * 1.01} for row in rows]
+    assert not flags_of(plant(tmp_path, moved, date="2026-11-01"))
+
+
+@pytest.mark.parametrize("rows", [OUTLIER, HALF], ids=["far below", "half price"])
+def test_the_users_own_prices_are_flagged_but_not_doubtful(tmp_path: Path, rows: Rows) -> None:
+    catalog = plant(tmp_path, rows, source="user")
+    assert [doubtful for _, doubtful in flags_of(catalog).values()] == [False]
+    # They are used in rankings, so the finding is a warning.
+    assert [finding.severity for finding in describe_flags(catalog.check())] == ["warning"]
+    ranking = vs.rank([make_profile(rows[0]["instance_type"], 0.1)], epochs=1, catalog=catalog, region="all")
+    assert {finding.code for finding in ranking.findings} & {"half-price", "far-below-median"}
+
+
+def test_no_planted_fault_is_recommended(tmp_path: Path) -> None:
+    honest = [aws("g4dn.xlarge", 0.526, **T4), aws("g5.xlarge", 1.006)]
+    planted = [
+        aws("g4dn.xlarge", 0.60, market="spot", **T4),
+        aws("g4dn.2xlarge", 0.3, **T4),  # the shipped price is 0.752
+        {"provider": "cloud", "instance_type": "cheap-t4", "usd_per_hour": 0.05, **T4},
+        *(row | {"region": "us-east-1"} for row in PLACEHOLDER),
+        {"provider": "hyperbolic", "instance_type": "frozen", "usd_per_hour": 0.01, "date": "2025-08-01"},
+        {"provider": "vast", "instance_type": "gone", "usd_per_hour": 0.02, "date": "2026-08-01"},
+    ]
+    catalog = plant(tmp_path, honest + planted)
+    names = ("g4dn.xlarge", "g4dn.2xlarge", "g5.xlarge", "cheap-t4", "frozen", "gone", "a")
+    profiles = [make_profile(name, 0.1, provider=None, region=None) for name in names]
+    ranking = vs.rank(profiles, epochs=10, catalog=catalog, market="all", region="all")
+    ranked = {(row.instance_type, row.market) for row in ranking}
+    assert ranked == {("g4dn.xlarge", "on_demand"), ("g5.xlarge", "on_demand"), ("a", "on_demand")}
+    assert ranking.best.instance_type == "g4dn.xlarge"
+    codes = {entry.candidate.split(",")[0]: entry.reason_code for entry in ranking.excluded}
+    assert codes == {
+        "g4dn.2xlarge": "doubtful_price", "cheap-t4": "doubtful_price", "frozen": "stale_price", "gone": "stale_price",
+    }  # fmt: skip
+    assert {finding.code for finding in ranking.findings} >= {
+        "stale-prices", "typical-prices", "half-price", "far-below-median", "spot-above-on-demand",
+    }  # fmt: skip
+    everything = vs.rank(profiles, epochs=10, catalog=catalog.where(stale=True), market="all", region="all")
+    assert everything.best.instance_type == "frozen"
+
+
+def test_flags_of_the_shipped_prices_do_not_depend_on_a_reference(shipped: pd.DataFrame) -> None:
+    alone, beside = flag_prices(shipped), flag_prices(shipped, shipped)
+    assert (alone.flag == beside.flag).all()
+    # Less than 1 % of the shipped prices are doubtful, and none of them is a list price of a large cloud.
+    doubtful = shipped[alone.doubtful]
+    assert len(doubtful) < 0.01 * len(shipped)
+    lists = doubtful[doubtful["provider"].isin(["aws", "azure", "gcp"]) & (doubtful["market"] == "on_demand")]
+    assert lists.empty
