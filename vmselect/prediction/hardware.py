@@ -3,7 +3,8 @@
 The peak of GPU memory is a function of the batch size. The memory of weights, gradients and optimizer state does not
 depend on the batch size; the memory of activations is proportional to it. If two or more batch sizes were probed, peaks
 at other sizes are interpolated or extrapolated linearly. If one was probed, weights, gradients and optimizer state are
-subtracted from its peak, and the rest is scaled with the batch size. "Size" is the number of examples that one GPU gets
+subtracted from its peak, and the rest is scaled with the batch size. If none was probed, the description of the
+training is used (:mod:`vmselect.prediction.memory`). "Size" is the number of examples that one GPU gets
 per step.
 
 The widths of the intervals and the memory that drivers and frameworks reserve are the authors' assumptions.
@@ -26,6 +27,7 @@ from vmselect.catalog.gpus import GpuFigures, figures_of, fold_gpu, gpu_vendor, 
 from vmselect.errors import ArgumentError, EstimateError
 from vmselect.findings import Finding
 from vmselect.intervals import Interval
+from vmselect.prediction.memory import GROWING_FACTOR, DescribedMemory, describe_memory, fixed_bytes
 from vmselect.records import Profile
 from vmselect.records.identity import count_nodes, read_records, work_key
 from vmselect.units import format_bytes
@@ -49,6 +51,8 @@ class Refusal(NamedTuple):
 
     code: str
     reason: str
+    misleading: bool = False
+    """Whether the records are wrong or wait for data, so that a description of the training would mislead too."""
 
 
 @dataclass(frozen=True)
@@ -88,10 +92,9 @@ def read_gpu(profile: Profile, types: MachineTypes) -> GpuFigures | Refusal:
         return Refusal(NO_GPU, f"{problem}; probe a machine with one NVIDIA GPU, such as g4dn.xlarge")
     if recorded and sold and not _same_gpu(recorded, sold):
         problem = f"the record of {name} names the GPU {recorded}, but {name} has {sold}"
-        return Refusal(CONTRADICTORY, f"{problem}; probe again with the actual instance_type=")
+        return Refusal(CONTRADICTORY, f"{problem}; probe again with the actual instance_type=", misleading=True)
     used = max(seen.replicas, seen.workers, count_nodes(profile))
-    # Times that a user typed in do not tell how many of the machine's GPUs were used.
-    unknown = profile.outcome == "given" and machine is not None and machine.gpu_count > 1
+    unknown = _unknown_gpus(profile, machine)
     if used > 1 or unknown:
         many = "an unknown number of GPUs" if unknown else f"{used} GPUs"
         return Refusal(SEVERAL_GPUS, f"{name} trained on {many}; probe a machine with one GPU, such as g4dn.xlarge")
@@ -101,6 +104,12 @@ def read_gpu(profile: Profile, types: MachineTypes) -> GpuFigures | Refusal:
         problem = f"the GPU of {name} ({gpu}) has no published figures"
         return Refusal(NO_FIGURES, f"{problem}; probe a machine with a GPU of pricing/gpu-specs.csv, such as T4")
     return figures
+
+
+def _unknown_gpus(profile: Profile, machine: Machine | None) -> bool:
+    """Whether it is unknown how many of the machine's GPUs were used: the user gave times without that number."""
+    unstated = profile.outcome == "given" and profile.environment.framework_gpus is None
+    return unstated and machine is not None and machine.gpu_count > 1
 
 
 def _same_gpu(recorded: str, sold: str) -> bool:
@@ -115,7 +124,7 @@ def count_gpus(profile: Profile, types: MachineTypes) -> tuple[str, int] | None:
     gpu = sold or (identify_gpu(seen.gpus[0].name) or seen.gpus[0].name if seen.gpus else None)
     # One process per GPU reports workers, one process for all GPUs reports replicas: both count all machines.
     total, nodes = max(seen.replicas, seen.workers), count_nodes(profile)
-    unknown = profile.outcome == "given" and total == 1 and machine is not None and machine.gpu_count > 1
+    unknown = total == 1 and _unknown_gpus(profile, machine)
     if gpu is None or seen.framework_gpus == 0 or unknown or max(total, nodes) % nodes:
         return None
     return gpu, max(total, nodes) // nodes
@@ -148,15 +157,21 @@ OTHER_CONTEXT_BYTES = 0.6 * GIB
 JAX_SHARE = 0.75
 """Share of the GPU memory that JAX uses by default."""
 
-MemoryBasis = Literal["measured", "interpolated", "extrapolated"]
+DRIVER_CONTEXT = Interval(0.8 * GIB, 0.3 * GIB, 1.6 * GIB)
+"""Memory of the context and the libraries of CUDA in a torch process, which the driver counts and torch does not. It
+does not depend on the batch size. Chosen by judgement."""
+GROWING_SHARE = 0.1
+"""Least share of a peak, without weights and optimizer state, that is taken to grow with the batch size."""
+
+MemoryBasis = Literal["measured", "interpolated", "extrapolated", "described"]
 MAX_SIZE = 2**40
 
 TOO_LITTLE_MEMORY = "too_little_gpu_memory"
 TIGHT_MEMORY = "tight-gpu-memory"
 UNKNOWN_MEMORY = Finding(
     "gpu-memory-unknown",
-    "No record contains the peak GPU memory of the training, so it is not known whether the training fits into the GPU "
-    "memory of machines that were never probed.",
+    "No record contains the peak GPU memory of the training or a description of it, so it is not known whether the "
+    "training fits into the GPU memory of machines that were never probed.",
     "Probe on a GPU with this version of vmselect, or pass the memory that a GPU must have at least, in GiB, as "
     "gpu_memory_gib= (--gpu-memory-gib).",
     "info",
@@ -182,21 +197,37 @@ class MemoryModel:
     backend: str | None = None
     limit_share: float | None = None
     """Share of the GPU memory that the framework may use; None if no record contains it."""
+    described: DescribedMemory | None = None
+    """Memory by the description of the training, which is used only if there are no peaks."""
+    with_context: bool = False
+    """Whether the peaks are those of the driver, which counts the memory that a training cannot use, too."""
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Probed sizes, or the size that was described."""
+        probed = tuple(size for size, _ in self.peaks)
+        return probed or ((self.described.size,) if self.described else ())
 
     @property
     def grows(self) -> bool:
         """Whether the peak can be extrapolated to sizes above the largest probed size."""
+        if not self.peaks:
+            return self.described is not None
         (_, least), (_, most) = self.peaks[0], self.peaks[-1]
         return self.fixed is not None if len(self.peaks) == 1 else most - least >= LEAST_GROWTH * most
 
     def basis(self, size: int) -> MemoryBasis:
         """Return whether the peak at ``size`` was measured, is interpolated between probed sizes or extrapolated."""
+        if not self.peaks:
+            return "described"
         if any(size == probed for probed, _ in self.peaks):
             return "measured"
         return "interpolated" if self.peaks[0][0] < size < self.peaks[-1][0] else "extrapolated"
 
     def peak(self, size: int) -> Interval[float]:
         """Return the peak in bytes at ``size``; NaN if unknown. Value and upper bound never decrease with the size."""
+        if not self.peaks:
+            return self.described.peak(size) if self.described else Interval.exact(math.nan)
         peaks = dict(self.peaks)
         smallest, largest = self.peaks[0][0], self.peaks[-1][0]
         if size in peaks:
@@ -227,6 +258,8 @@ class MemoryModel:
 
     def usable_bytes(self, reported_bytes: float) -> float:
         """Return the bytes that a training can use of a GPU whose driver reports ``reported_bytes`` of memory."""
+        if self.with_context:
+            return reported_bytes
         if self.limit_share is not None or self.backend == "jax":
             return (self.limit_share or JAX_SHARE) * reported_bytes
         return max(0.0, reported_bytes - CONTEXT_BYTES.get(self.backend or "", OTHER_CONTEXT_BYTES))
@@ -280,18 +313,35 @@ def read_peak(profile: Profile) -> int | None:
     return None if profile.outcome == "out_of_memory" or pooled else environment.peak_gpu_memory_bytes or None
 
 
+def knows_memory(profile: Profile) -> bool:
+    """Whether a record shows how much GPU memory its training needs: by a peak, by its lack, or by a description."""
+    return bool(read_peak(profile)) or profile.outcome == "out_of_memory" or describe_memory(profile) is not None
+
+
+def _read_by_driver(profile: Profile) -> bool:
+    seen = profile.environment.gpu_memory
+    return seen is not None and seen.source == "nvml"
+
+
 def fit_memory(profiles: Iterable[Profile]) -> MemoryModel | None:
-    """Fit a memory model to ``profiles`` of one training, on any machines; None if no profile has a peak.
+    """Fit a memory model to ``profiles`` of one training, on any machines.
 
     For each size, the highest measured peak is used. A peak that is lower than that of a smaller size is raised to it.
+    Counters of the framework are preferred to those of the driver. Without any peak, a description is used; the result
+    is None if there is none.
     """
+    profiles = list(profiles)
     usable = [profile for profile in profiles if read_peak(profile) and examples_per_gpu(profile)]
+    usable = [profile for profile in usable if not _read_by_driver(profile)] or usable
     highest: dict[int, float] = {}
     for profile in usable:
         size = examples_per_gpu(profile) or 0
         highest[size] = max(highest.get(size, 0.0), float(read_peak(profile) or 0))
     if not highest:
-        return None
+        described = next(((p, memory) for p in profiles if (memory := describe_memory(p))), None)
+        if described is None:
+            return None
+        return MemoryModel(peaks=(), backend=described[0].environment.backend, described=described[1])
     so_far, peaks = 0.0, []
     for size in sorted(highest):
         so_far = max(so_far, highest[size])
@@ -299,7 +349,11 @@ def fit_memory(profiles: Iterable[Profile]) -> MemoryModel | None:
     first = usable[0]
     fixed = _read_fixed(usable, so_far) if len(peaks) == 1 else None
     return MemoryModel(
-        peaks=tuple(peaks), fixed=fixed, backend=first.environment.backend, limit_share=_limit_share(usable)
+        peaks=tuple(peaks),
+        fixed=fixed,
+        backend=first.environment.backend,
+        limit_share=_limit_share(usable),
+        with_context=any(map(_read_by_driver, usable)),
     )
 
 
@@ -310,14 +364,27 @@ def _read_fixed(profiles: Sequence[Profile], peak: float) -> Interval[float] | N
         if seen and seen.weights_bytes is not None:
             low = float(seen.weights_bytes + (seen.optimizer_bytes or 0))
             value = low + (seen.gradients_bytes or 0)
+        elif profile.work is not None:
+            value, low = fixed_bytes(profile.work, profile.environment.precision)
         elif profile.setup.parameters is not None:
             value = float(profile.setup.parameters * BYTES_PER_PARAMETER)
             low = float(profile.setup.parameters * LEAST_BYTES_PER_PARAMETER)
         else:
             continue
+        if low < peak and _read_by_driver(profile):
+            return bound_fixed_with_context(value, low, peak, _described_growth(profile))
         if low < peak:
             return bound_fixed(value, low, peak)
     return None
+
+
+def _described_growth(profile: Profile) -> Interval[float] | None:
+    """Bytes that grow with the size, at the size of ``profile``, by its description; None if it has none."""
+    memory, size = describe_memory(profile), examples_per_gpu(profile)
+    if memory is None or size is None:
+        return None
+    growing = memory.growing * size
+    return Interval(growing, growing / GROWING_FACTOR, growing * GROWING_FACTOR)
 
 
 def bound_fixed(value: float, low: float, peak: float) -> Interval[float]:
@@ -328,6 +395,26 @@ def bound_fixed(value: float, low: float, peak: float) -> Interval[float]:
     compiled step may), and the estimate is ``low``.
     """
     return Interval(value, low, value + HIDDEN_FIXED * (peak - value)) if value < peak else Interval(low, low, peak)
+
+
+def bound_fixed_with_context(
+    value: float, low: float, peak: float, growth: Interval[float] | None = None
+) -> Interval[float]:
+    """Return an interval of the constant part of a ``peak`` that the driver reported, in bytes.
+
+    The driver also counts the context of CUDA, which does not depend on the batch size. ``value`` and ``low`` are as in
+    :func:`bound_fixed`; ``growth`` is the part that grows, if the training was described.
+    """
+    most = peak - GROWING_SHARE * (peak - low)
+    context = DRIVER_CONTEXT
+    least = min(low + context.low, most)
+    estimate = value + context.value if growth is None else peak - growth.value
+    estimate = min(max(estimate, least), most)
+    if growth is None:
+        upper = value + context.high + HIDDEN_FIXED * max(0.0, peak - value - context.high)
+    else:
+        upper = peak - growth.low
+    return Interval(estimate, least, min(max(upper, estimate), most))
 
 
 def _limit_share(profiles: Iterable[Profile]) -> float | None:
@@ -401,7 +488,8 @@ class MemoryCheck:
             return None
         needs = f"{size} examples per step need about {format_bytes(peak.value)} of GPU memory"
         offers = f"{gpu} offers {format_bytes(usable)} to a training"
-        if peak.value > usable:
+        # A description is less certain than a peak: it excludes only what its whole interval excludes.
+        if (peak.value if self.model.peaks else peak.low) > usable:
             return Refusal(TOO_LITTLE_MEMORY, f"{needs}, and {offers}; {self._advise(memory)}")
         message = f"{machine.instance_type} may run out of memory: {needs} ({_range(peak)}), and {offers}."
         return Finding(TIGHT_MEMORY, message, f"Probe {machine.instance_type} first; {self._advise(memory)}.")
@@ -465,20 +553,21 @@ def estimate_memory(
         memory = vs.estimate_memory(vs.load_profiles("profiles/"), batch_size=256)
         memory[memory["answer"] == "largest"]
 
-    The column ``answer`` has two values. Rows with ``peak`` contain the peak memory at each probed batch size, or at
-    each of ``batch_size``. Rows with ``largest`` contain the largest batch size for each GPU type of the catalog, or
-    for each of ``gpu``, and the peak memory at that batch size; the batch size is 0 if none fits, and missing if it is
-    unknown. Batch sizes are per GPU. ``usable_gib`` is the part of the GPU memory that a training can use. The method
-    is described in docs/explanation/prediction.md.
+    The column ``answer`` has two values. Rows with ``peak`` contain the peak memory at each probed batch size (or that
+    of the description, if nothing was probed), or at each of ``batch_size``. Rows with ``largest`` contain the largest
+    batch size for each GPU type of the catalog, or for each of ``gpu``, and the peak memory at that batch size; the
+    batch size is 0 if none fits, and missing if it is unknown. Batch sizes are per GPU. ``usable_gib`` is the part of
+    the GPU memory that a training can use. The method is described in docs/explanation/prediction.md.
     """
     listed = read_records(profiles, Profile, error=EstimateError)
     sizes = None if batch_size is None else several(check_count, "batch_size", batch_size)
     models = None if gpu is None else several(check_name, "gpu", gpu)
     if not isinstance(catalog, Catalog | None):
         raise ArgumentError(f"catalog is {show(catalog)}. Pass a catalog, such as vmselect.Catalog.load(path).")
-    if not any(read_peak(profile) for profile in listed):
+    if not any(read_peak(profile) or describe_memory(profile) for profile in listed):
         raise EstimateError(
-            "No profile contains the peak GPU memory of its training. Probe on a GPU, with torch, JAX or TensorFlow."
+            "No profile contains the peak GPU memory of its training, or a description of it. Describe the training "
+            "with vmselect.describe, or probe on a GPU."
         )
     types = MachineTypes(Catalog.default() if catalog is None else catalog)
     works: dict[Any, list[Profile]] = {}
@@ -499,7 +588,7 @@ def _rows(
     sizes: Sequence[int] | None,
     cards: list[tuple[str, float]],
 ) -> Iterable[dict[str, Any]]:
-    for size in sizes or [size for size, _ in model.peaks]:
+    for size in sizes or model.sizes:
         yield {"answer": "peak", "model": name, **_peak(model, size)}
     for card, nominal in cards:
         memory = check.gpu_bytes(card, nominal)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import csv
+import gzip
+import importlib
 import importlib.util
 import json
 import math
@@ -93,3 +95,55 @@ def test_sources_and_works_can_be_selected(benchmark, tmp_path, capsys) -> None:
         assert benchmark.main([*arguments, *more]) == 0
         scores += json.loads(capsys.readouterr().out)
     assert [(score["source"], score["pairs"]) for score in scores] == [("one", 6 * 6 + 2), ("one", 6 * 6)]
+
+
+def write_works(folder: Path) -> None:
+    """Descriptions and times of three sources that follow float32 rates."""
+    rates = {"T4": 8.1, "V100": 15.7, "P100": 9.3}
+    with (folder / "works.csv").open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(
+            [
+                "source",
+                "model",
+                "precision",
+                "config",
+                "batch_size",
+                "gpu",
+                "seconds",
+                "exact",
+                "optimizer",
+                "key",
+                "params",
+                "param_tensors",
+            ]
+        )
+        for source in ("one", "two", "lambda_pt"):
+            for number in range(3):
+                for gpu, rate in rates.items():
+                    seconds = 0.4 * (number + 1) / rate
+                    row = [source, f"m{number}", "fp32", "", 8, gpu, seconds, int(number < 2), "sgd", f"k{number}"]
+                    writer.writerow([*row, 1000, 2])
+    with gzip.open(folder / "work_operations.csv.gz", "wt", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["key", "class", "flops", "bytes", "m", "n", "k", "b", "count"])
+        for number in range(3):
+            writer.writerow([f"k{number}", "mm", 2e9, 1.2e7, 1000, 1000, 1000, 1, 200 * (number + 1)])
+            writer.writerow([f"k{number}", "opt", 1.0, 1.0, 0, 0, 0, 1, 1])
+
+
+def test_described_works_are_read_fitted_and_scored(benchmark, tmp_path, monkeypatch) -> None:
+    monkeypatch.syspath_prepend(str(SCRIPT.parent))
+    described = importlib.import_module("described")
+    write_works(tmp_path)
+    sources = described.read_works(tmp_path)
+    assert set(sources) == {"one", "two", "lambda_pt"}
+    assert set(described.keep_definable("one", sources["one"])) == {"m0", "m1"}
+    step, item = (next(iter(sources[name]["m0"].values()))["T4"] for name in ("one", "lambda_pt"))
+    assert step.log_seconds - item.log_seconds == pytest.approx(math.log(8))
+    constants = described.fit_described([sources["one"], sources["lambda_pt"]], iterations=3)
+    for models, worst in ((0, 60), (2, 60)):
+        result = benchmark.score("two", sources["two"], probes=0, models=models, constants=constants)
+        assert result.pairs == 9
+        assert result.mean < worst
+        assert result.coverage == 100

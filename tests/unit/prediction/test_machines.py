@@ -12,6 +12,7 @@ from vmselect.prediction.hardware import Machine, MachineTypes, Refusal
 from vmselect.prediction.machines import Prediction, Predictor, Probe
 from vmselect.records.base import Environment, Gpu
 from vmselect.records.training import InputWait
+from vmselect.records.work import Operation, Operations, Work
 
 CATALOG = vs.Catalog.embedded("2026-08-22")
 TYPES = MachineTypes(CATALOG)
@@ -205,3 +206,106 @@ def test_wrong_arguments() -> None:
         vs.predict(times_of(), batch_size=32, catalog=CATALOG)
     with pytest.raises(EstimateError):
         vs.predict(times_of(None), catalog=CATALOG)
+
+
+# -- descriptions ------------------------------------------------------------------------------------------------------
+
+
+def describe(made: vs.Profile, *, count: int = 500, size: int = 2048, **facts) -> vs.Profile:
+    """``made`` with a description of its step."""
+    row = Operation(facts.pop("kind", "mm"), 2.0 * size**3, 12.0 * size**2, size, size, size, 1, count)
+    known = {"batch_size": 64, "parameters": 10**6, "parameter_tensors": 9, "optimizer": "adam", "method": "given"}
+    return made.model_copy(update={"work": Work(operations=Operations.of([row]), **{**known, **facts})})
+
+
+def only_described(**facts) -> vs.Profile:
+    """A profile without machine and times, as ``vs.describe`` makes it."""
+    made = profile(None)
+    return describe(made.model_copy(update={"timeline": type(made.timeline)()}), **facts)
+
+
+def test_a_description_is_predicted_without_any_probe() -> None:
+    frame = vs.predict([only_described()], machines=["g4dn.xlarge", "g5.xlarge", "p3.2xlarge"], catalog=CATALOG)
+    assert list(frame["basis"]) == ["described"] * 3
+    assert (frame["low"] < frame["step_seconds"]).all()
+    assert (frame["step_seconds"] < frame["high"]).all()
+    assert frame["step_seconds"].argmax() == 0
+    assert frame["reason"].isna().all()
+
+
+def test_a_probe_sharpens_the_prediction_of_a_description() -> None:
+    names = ["g4dn.xlarge", "g5.xlarge"]
+    none = vs.predict([only_described()], machines=names, catalog=CATALOG).set_index("instance_type")
+    one = vs.predict([only_described(), profile(seconds=2.0)], machines=names, catalog=CATALOG)
+    one = one.set_index("instance_type")
+    assert list(one["basis"]) == ["measured", "predicted"]
+    ratios = [frame["high"]["g5.xlarge"] / frame["low"]["g5.xlarge"] for frame in (none, one)]
+    assert ratios[1] < 0.8 * ratios[0]
+
+
+def test_a_probe_without_a_gpu_contributes_its_description_and_its_wait_for_data() -> None:
+    on_cpu = describe(profile("c5.large", 5.0))
+    waits = describe(profile("c5.large", 5.0, wait=0.5))
+    alone = vs.predict([only_described()], machines=["g5.xlarge"], catalog=CATALOG)
+    free, bound = (vs.predict([made], machines=["g5.xlarge"], catalog=CATALOG) for made in (on_cpu, waits))
+    assert free["basis"][0] == "described"
+    assert free["step_seconds"][0] == pytest.approx(alone["step_seconds"][0])
+    assert bound["step_seconds"][0] == pytest.approx(2.5)
+    assert bound["low"][0] == pytest.approx(2.5)
+
+
+@pytest.mark.parametrize("bad", [[profile(wait=0.6)], [profile(), profile(seconds=0.5)]])
+def test_a_description_does_not_hide_that_probes_are_wrong_or_wait_for_data(bad) -> None:
+    made = [describe(item) for item in bad]
+    with_description, without = refused(probe(*made)), refused(probe(*bad))
+    assert with_description == without
+
+
+@pytest.mark.parametrize(
+    ("name", "code"),
+    [("c5.large", m.NO_GPU_SOLD), ("g4ad.xlarge", m.OTHER_VENDOR), ("dl1.24xlarge", m.OTHER_VENDOR),
+     ("Standard_NV12ads_A10_v5", m.SHARED_GPU), ("g7.2xlarge", h.NO_FIGURES)],
+)  # fmt: skip
+def test_descriptions_are_refused_where_nothing_is_published(name, code) -> None:
+    machine = TYPES.find(name, None) or Machine(name, "aws", "RTX-PRO-4500", 1)
+    (result,) = Predictor([], TYPES, (), [only_described()]).predict([machine])
+    assert isinstance(result, Refusal)
+    assert result.code == code
+    assert f"probe {name}" in result.reason
+
+
+def test_a_description_without_operations_is_refused() -> None:
+    empty = only_described().model_copy(update={"work": None})
+    (result,) = Predictor([], TYPES, (), [empty]).predict([A10G])
+    assert isinstance(result, Refusal)
+    assert result.code == m.NO_COST
+
+
+def test_launch_bound_steps_have_only_an_interval() -> None:
+    tiny = only_described(count=3000, size=16)
+    (result,) = Predictor([], TYPES, (), [tiny]).predict([A10G])
+    assert isinstance(result, Prediction)
+    assert result.launch_share > 0.6
+    assert result.interval_only
+    assert [finding.code for finding in result.cautions] == ["launch-bound"]
+    frame = vs.predict([tiny], machines=["g5.xlarge"], catalog=CATALOG)
+    assert frame["step_seconds"].isna().all()
+    assert 0 < frame["low"][0] < frame["high"][0]
+    assert frame["reason"][0]
+
+
+def test_cautions_name_what_makes_a_description_uncertain() -> None:
+    def codes(**facts) -> list[str]:
+        (result,) = Predictor([], TYPES, (), [only_described(**facts)]).predict([A10G])
+        return [finding.code for finding in result.cautions]
+
+    assert codes() == []
+    assert codes(kind="rnn") == ["recurrent-layers"]
+    assert codes(doubts=("custom_step",)) == ["uncertain-description"]
+    assert "embedding-tables" in codes(kind="embed", count=10_000)
+
+
+def test_descriptions_in_the_history_are_read() -> None:
+    (with_cost, without) = (m.read_history([made], TYPES) for made in (describe(profile()), profile()))
+    assert with_cost[0].cost is not None
+    assert without[0].cost is None

@@ -1,0 +1,219 @@
+"""``vmselect describe``: the first training of a script is described, and nothing that the script saves is written."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import vmselect as vs
+
+pytest.importorskip("keras", reason="keras is not installed: no script was described")
+
+TRAIN = """
+import numpy as np
+import keras
+
+model = keras.Sequential([keras.layers.Dense(16, activation="relu"), keras.layers.Dense(2)], name="small")
+model.compile(keras.optimizers.SGD(0.1, momentum=0.9), "mse")
+x, y = np.zeros((100, 8)), np.zeros((100, 2))
+model.fit(x, y, batch_size=32, epochs=7, validation_data=(x[:9], y[:9]))
+model.save("model.keras")
+"""
+SAVES_FIRST = """
+import keras
+
+keras.Sequential([keras.Input((4,)), keras.layers.Dense(2)]).save("model.keras")
+"""
+NOTHING = "print('no training')"
+OPEN = """
+import numpy as np
+import keras
+
+inputs = keras.Input((None,), dtype="int32")
+outputs = keras.layers.Dense(1)(keras.layers.LSTM(4)(keras.layers.Embedding(50, 8)(inputs)))
+model = keras.Model(inputs, outputs, name="text")
+model.compile("sgd", "mse")
+begun = keras.callbacks.LambdaCallback(on_train_batch_begin=lambda *_: print("a step began"))
+model.fit(np.zeros((64, 20), "int32"), np.zeros(64), batch_size=16, epochs=3, callbacks=[begun])
+"""
+PARTS = """
+import torch
+from torch import nn
+
+class Part(nn.Module):
+    def __init__(self, size):
+        super().__init__()
+        self.layer = nn.Linear(*size)
+
+    def forward(self, x):
+        print("a part is called")
+        return self.layer(x)
+
+encoder, decoder = Part((64, 16)), Part((16, 64))
+optimizer = torch.optim.Adam([*encoder.parameters(), *decoder.parameters()])
+data = torch.utils.data.DataLoader(torch.zeros(80, 64), batch_size=8)
+for epoch in range(3):
+    for x in data:
+        optimizer.zero_grad()
+        (decoder(encoder(x)) - x).square().mean().backward()
+        optimizer.step()
+        print("a step ended")
+"""
+
+
+MIXED = """
+import argparse
+import torch
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--batch-size", type=int)
+    size = parser.parse_args().batch_size
+    model = torch.nn.Linear(64, 10)
+    optimizer = torch.optim.SGD(model.parameters())
+    loader = torch.utils.data.DataLoader(torch.zeros(80, 64), batch_size=size)
+    for x in loader:
+        optimizer.zero_grad()
+        with torch.autocast("cpu", torch.bfloat16):
+            loss = model(x).sum()
+        loss.backward()
+        optimizer.step()
+        print("a step ended")
+
+if __name__ == "__main__":
+    main()
+"""
+
+
+TAPE = """
+import tensorflow as tf
+import keras
+
+model = keras.Sequential([keras.Input((8,)), keras.layers.Dense(4), keras.layers.Dense(1)], name="taped")
+optimizer = keras.optimizers.Adam()
+data = tf.data.Dataset.from_tensor_slices((tf.zeros((200, 8)), tf.zeros((200, 1)))).batch(20)
+
+@tf.function
+def step(x, y):
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_mean((model(x, training=True) - y) ** 2)
+    optimizer.apply_gradients(zip(tape.gradient(loss, model.trainable_variables), model.trainable_variables))
+
+for epoch in range(3):
+    for x, y in data:
+        step(x, y)
+"""
+
+
+def run(folder: Path, script: str, *options: str) -> subprocess.CompletedProcess[str]:
+    (folder / "train.py").write_text(script)
+    command = [sys.executable, "-m", "vmselect", "describe", "--path", "out", *options, "train.py"]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, env={**os.environ})
+
+
+def test_the_first_training_is_described_and_nothing_is_saved(tmp_path: Path) -> None:
+    done = run(tmp_path, TRAIN, "--json")
+    assert done.returncode == 0, done.stderr
+    printed = json.loads(done.stdout.splitlines()[-1])
+    assert (printed["model"], printed["batch_size"], printed["examples"]) == ("small", 32, 100)
+    assert (printed["parameters"], printed["optimizer"]) == (8 * 16 + 16 + 16 * 2 + 2, "momentum")
+    assert printed["product_flops"] == 2 * 32 * (2 * 8 * 16 + 3 * 16 * 2)
+    profile = vs.Profile.load(tmp_path / printed["path"])
+    assert profile.outcome == "described"
+    assert Path(printed["path"]).name.startswith("described-32-")  # no machine was measured that could be unknown
+    assert (profile.setup.epochs, profile.steps_per_epoch, profile.setup.validates) == (7, 4, True)
+    assert profile.timeline.steps.steps == 0
+    assert profile.environment.cpu_cores is None
+    assert not (tmp_path / "model.keras").exists()
+
+
+@pytest.mark.parametrize(("script", "code"), [(SAVES_FIRST, 2), (NOTHING, 1)])
+def test_a_script_without_a_training_is_refused(tmp_path: Path, script: str, code: int) -> None:
+    done = run(tmp_path, script)
+    assert done.returncode == code
+    assert "vmselect.describe(model" in done.stderr
+    assert not (tmp_path / "model.keras").exists()
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_script_ends_before_its_first_step(tmp_path: Path) -> None:
+    done = run(tmp_path, OPEN, "--json")
+    assert done.returncode == 0, done.stderr
+    assert "a step began" not in done.stdout
+    printed = json.loads(done.stdout.splitlines()[-1])
+    assert (printed["model"], printed["batch_size"], printed["examples"]) == ("text", 16, 64)
+    steps, gates = 20, 4 * 4  # the input product has no gradient of the embedding's input, but one of its output
+    assert printed["product_flops"] == 2 * 16 * (3 * steps * (8 * gates + 4 * gates) + 3 * 4)
+
+
+def test_parts_that_a_loop_calls_one_after_the_other(tmp_path: Path) -> None:
+    pytest.importorskip("torch", reason="torch is not installed: no torch script was described")
+    done = run(tmp_path, PARTS, "--json")
+    assert done.returncode == 0, done.stderr
+    assert "a step ended" not in done.stdout
+    printed = json.loads(done.stdout.splitlines()[-1])
+    assert (printed["batch_size"], printed["examples"], printed["optimizer"]) == (8, 80, "adam")
+    assert printed["product_flops"] == 2 * 8 * (2 + 3) * 64 * 16
+    assert printed["doubts"] == ["unknown_layers"]
+
+
+def test_arguments_of_the_script_and_the_precision_of_its_steps(tmp_path: Path) -> None:
+    pytest.importorskip("torch", reason="torch is not installed: no torch script was described")
+    (tmp_path / "train.py").write_text(MIXED)
+    command = [
+        sys.executable,
+        "-m",
+        "vmselect",
+        "describe",
+        "--json",
+        "--path",
+        "out",
+        "train.py",
+        "--batch-size",
+        "16",
+    ]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "a step ended" not in done.stdout
+    printed = json.loads(done.stdout.splitlines()[-1])
+    assert (printed["batch_size"], printed["precision"]) == (16, "mixed_bfloat16")
+
+
+def test_a_loop_with_a_tape_is_described_by_the_model_with_its_weights(tmp_path: Path) -> None:
+    pytest.importorskip("tensorflow", reason="TensorFlow is not installed: no tape was described")
+    (tmp_path / "train.py").write_text(TAPE)
+    command = [sys.executable, "-m", "vmselect", "describe", "--json", "--path", "out", "train.py"]
+    environment = {**os.environ, "KERAS_BACKEND": "tensorflow"}
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, env=environment)
+    assert done.returncode == 0, done.stderr
+    printed = json.loads(done.stdout.splitlines()[-1])
+    assert (printed["batch_size"], printed["parameters"], printed["optimizer"]) == (20, 8 * 4 + 4 + 4 + 1, None)
+    assert printed["product_flops"] == 2 * 20 * (2 * 8 * 4 + 3 * 4)
+
+
+FORMATS = """
+import torch
+from transformers import BertConfig, BertForSequenceClassification, Trainer, TrainingArguments
+
+config = BertConfig(hidden_size=32, num_hidden_layers=1, num_attention_heads=2, intermediate_size=64)
+data = [{"input_ids": torch.ones(8, dtype=torch.long), "labels": 1}] * 64
+arguments = TrainingArguments("out", num_train_epochs=3, per_device_train_batch_size=4, report_to="none", **OPTIONS)
+Trainer(BertForSequenceClassification(config), arguments, train_dataset=data).train()
+"""
+
+
+@pytest.mark.parametrize(
+    ("options", "precision"), [({"bf16": True}, "mixed_bfloat16"), ({"tf32": True}, "float32")], ids=["bf16", "tf32"]
+)
+def test_formats_of_a_gpu_are_described_without_one(options: dict[str, bool], precision: str, tmp_path: Path) -> None:
+    """transformers refuses the arguments on a computer without such a GPU, which is where trainings are described."""
+    pytest.importorskip("transformers", reason="transformers is not installed: no Trainer was described")
+    pytest.importorskip("accelerate", reason="accelerate is not installed: no Trainer was described")
+    done = run(tmp_path, f"OPTIONS = {options}\n{FORMATS}")
+    assert done.returncode == 0, done.stderr
+    assert f"batch 4, computed in {precision}" in done.stdout

@@ -1,0 +1,105 @@
+"""Models of Hugging Face from their configurations, built on the meta device: without weights, and without memory."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any, NamedTuple, TypeAlias
+
+from vmselect.errors import DescriptionError
+
+Config: TypeAlias = Any
+Module: TypeAlias = Any
+
+BUILDERS = (
+    ("AutoModelForSpeechSeq2Seq", "MODEL_FOR_SPEECH_SEQ_2_SEQ_MAPPING"),
+    ("AutoModelForCTC", "MODEL_FOR_CTC_MAPPING"),
+    ("AutoModelForZeroShotImageClassification", "MODEL_FOR_ZERO_SHOT_IMAGE_CLASSIFICATION_MAPPING"),
+    ("AutoModelForImageTextToText", "MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING"),
+    ("AutoModelForObjectDetection", "MODEL_FOR_OBJECT_DETECTION_MAPPING"),
+    ("AutoModelForSeq2SeqLM", "MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING"),
+    ("AutoModelForImageClassification", "MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING"),
+    ("AutoModelForMaskedLM", "MODEL_FOR_MASKED_LM_MAPPING"),
+    ("AutoModelForCausalLM", "MODEL_FOR_CAUSAL_LM_MAPPING"),
+)
+"""Classes that build a model with a head for its usual training, and the configurations that each of them takes.
+
+The first one that takes a configuration is used: a part of a model for speech is also one for text."""
+
+
+def is_config(value: Any) -> bool:
+    """Whether ``value`` is a configuration of a Hugging Face model."""
+    module = sys.modules.get("transformers.configuration_utils")
+    kinds = [getattr(module, name, None) for name in ("PreTrainedConfig", "PretrainedConfig")]
+    return any(kind is not None and isinstance(value, kind) for kind in kinds)
+
+
+class Settings(NamedTuple):
+    """What a ``Trainer`` and its arguments say about a training; None if unknown."""
+
+    optimizer: Any
+    """The optimizer, if there is one already, else its name."""
+    precision: str | None
+    epochs: int | None
+
+
+def is_trainer(value: Any) -> bool:
+    """Whether ``value`` is a ``Trainer`` of Hugging Face."""
+    kind = getattr(sys.modules.get("transformers.trainer"), "Trainer", None)
+    return kind is not None and isinstance(value, kind)
+
+
+def read_settings(trainer: Any) -> Settings:
+    """Settings of a ``Trainer`` before its training."""
+    arguments = trainer.args
+    named = str(getattr(arguments.optim, "value", arguments.optim)).partition("_")[0]
+    epochs, limited = float(arguments.num_train_epochs), arguments.max_steps > 0
+    return Settings(
+        named if trainer.optimizer is None else trainer.optimizer,
+        read_precision(arguments),
+        int(epochs) if epochs.is_integer() and epochs >= 1 and not limited else None,
+    )
+
+
+def read_precision(arguments: Any) -> str | None:
+    """Mixed precision that the arguments of a ``Trainer`` ask for; None if they do not."""
+    names = {"bf16": "mixed_bfloat16", "fp16": "mixed_float16"}
+    return next((precision for name, precision in names.items() if getattr(arguments, name, False)), None)
+
+
+def build_model(config: Config) -> Module:
+    """The model of ``config`` on the meta device: its architecture, or the usual one for its kind."""
+    import torch
+
+    transformers: Any = sys.modules["transformers"]
+    named = next(iter(getattr(config, "architectures", None) or ()), None)
+    kind = getattr(transformers, named, None) if isinstance(named, str) else None
+    state = torch.get_rng_state()
+    try:
+        with torch.device("meta"):
+            if kind is not None:
+                return kind(config)
+            for name, mapping in BUILDERS:
+                if type(config) in getattr(transformers, mapping, {}):
+                    return getattr(transformers, name).from_config(config)
+            return transformers.AutoModel.from_config(config)
+    except (ValueError, TypeError, KeyError, ImportError) as problem:
+        raise DescriptionError(
+            f"The configuration {type(config).__name__} makes no model ({problem}). Pass a model instead."
+        ) from None
+    finally:
+        torch.set_rng_state(state)
+
+
+RANDOM_PARTS = ("layerdrop", "encoder_layerdrop", "decoder_layerdrop")
+"""Settings with the probability that a layer is left out in a step."""
+
+
+def steady(module: Module) -> None:
+    """Make a copy of a model compute all of its layers in every step, without random masks of its inputs."""
+    for part in module.modules():
+        config: Any = getattr(part, "config", None)
+        for name in RANDOM_PARTS:
+            if isinstance(getattr(config, name, None), float):
+                setattr(config, name, 0.0)
+        if getattr(config, "apply_spec_augment", None) is True:
+            config.apply_spec_augment = False
