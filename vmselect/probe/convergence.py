@@ -5,12 +5,21 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Mapping
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, Literal
 
-from vmselect._checks import check_choice, check_count, check_factors, check_flag, check_name, check_number, maybe
+from vmselect._checks import (
+    check_choice,
+    check_count,
+    check_factors,
+    check_flag,
+    check_name,
+    check_number,
+    maybe,
+    suggest_fields,
+)
 from vmselect._io import Folder, Place, Url
 from vmselect.convergence import ConvergenceStudy
 from vmselect.errors import ArgumentError, ProbeError, ProfileError
@@ -30,11 +39,13 @@ from vmselect.probe.sampling import Observation, check_sample, watch_call
 from vmselect.records.convergence import ConvergenceRun, Curve, StoppingRule, as_logged
 from vmselect.records.training import MAX_EPOCHS
 from vmselect.records.usage import Usage
+from vmselect.units import format_count
 
 SAVE_EVERY_SECONDS = 2.0
 """Least time between two writes of the record of a running training. Its record survives an interruption."""
 
 
+@suggest_fields
 class ConvergenceProbe(PlainCallback):
     """Callback that records after how many epochs the monitored metric converges, without changing the training.
 
@@ -142,6 +153,7 @@ class ConvergenceProbe(PlainCallback):
         target = choose_path(self.path)
         factors = read_factors(self.factors)
         check_target(target, "convergence")
+        self._check_rule(target)
         self.saved_to = None
         frame = sys._getframe(1)
         facts = read_fit(frame)
@@ -214,10 +226,7 @@ class ConvergenceProbe(PlainCallback):
             if value is not None:
                 self._apply_rule(epoch, logs)
         if watch.stabilised_after == epoch + 1 or watch.fit_seconds >= watch.next_save:
-            # Saving may succeed later, so a failure does not end the training, except at the first saving: the file may
-            # contain another study.
-            with suppress(ProfileError) if self.saved_to else nullcontext():
-                self._save()
+            self._save_or_warn()
 
     def on_train_end(self, logs: Logs = None) -> None:
         """Complete and save the record of the training. Called by Keras."""
@@ -227,10 +236,12 @@ class ConvergenceProbe(PlainCallback):
         watch.early_stopping.on_train_end()
         watch.observation.end()
         watch.ended, watch.fit_seconds = True, time.perf_counter() - watch.clock
-        try:
-            self._save()
-        except ProfileError as problem:  # a full disk must not keep the program from saving its trained model
-            warn_of(problem)
+        self._save_or_warn()
+        # A file at a place that nobody named is announced.
+        if self.path is None and self.saved_to is not None:
+            recorded = format_count(watch.epochs_run, "epoch")
+            sys.stdout.write(f"vmselect: recorded {recorded}; study in {self.saved_to}\n")
+            sys.stdout.flush()
         self._watch, self._model = watch.without_training(), None
 
     def _apply_rule(self, epoch: int, logs: Mapping[str, Any]) -> None:
@@ -263,6 +274,28 @@ class ConvergenceProbe(PlainCallback):
                 "metric as monitor=, pass validation data (with a validation_freq of at most the number of epochs), or "
                 "place the callback that logs the metric before the probe."
             )
+
+    def _check_rule(self, target: Place | None) -> None:
+        """Raise an error before the training if the study at ``target`` has another rule: it could not be saved."""
+        for run in _runs_in(target) if target is not None else ():
+            for name in ("monitor", "patience", "start_from_epoch", "min_delta"):
+                own = abs(self.min_delta) if name == "min_delta" else getattr(self, name)
+                if getattr(run.rule, name) != own:
+                    raise ProfileError(
+                        f"The runs in {target} have {name}={getattr(run.rule, name)!r}, but this training has {own!r}. "
+                        "Pass another path, or the same stopping rule."
+                    )
+
+    def _save_or_warn(self) -> None:
+        """Save the run. A failure, such as a full disk, must not cost the program the model that it trains."""
+        watch = self._watch
+        try:
+            self._save()
+        except (ProfileError, OSError) as problem:
+            if not watch.warned or watch.ended:
+                warn_of(problem)
+            watch.warned = True
+            watch.next_save = time.perf_counter() - watch.clock + SAVE_EVERY_SECONDS
 
     def _save(self) -> None:
         watch = self._watch
@@ -304,6 +337,8 @@ class _Watch:
     epochs_run: int = 0
     stabilised_after: int | None = None
     ended: bool = False
+    warned: bool = False
+    """Whether a line about a failed saving was printed."""
     observation: Observation = field(default_factory=lambda: Observation(None))
     kept_usage: Usage | None = None
 

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 from urllib.parse import urlsplit
 
 if TYPE_CHECKING:
-    from vmselect.records.base import Fact, Gpu, Placement
+    from vmselect.records.base import Fact, Gpu, Parallelism, Placement
 
 PACKAGES = ("keras", "tensorflow", "jax", "jaxlib", "torch", "numpy")
 
@@ -193,10 +193,12 @@ def read_framework(model: Model, backend: str | None = None) -> dict[str, Any]:
         "precision": attempt(lambda: str(model.dtype_policy.name)),
         "jit": jit if isinstance(jit, bool) else None,
         "replicas": count_replicas(model, backend),
+        "parallelism": read_parallelism(model, backend),
         "worker_index": worker_index,
         "workers": workers,
         "workers_per_machine": local if local is not None and 1 <= local <= workers else None,
-        "framework_gpus": count_framework_gpus(backend),
+        # torch's DataParallel is the one way in which a process of torch uses several GPUs.
+        "framework_gpus": _count_wrapped(model) or count_framework_gpus(backend),
     }
 
 
@@ -246,6 +248,7 @@ def _read_cluster(resolver: Framework) -> tuple[int, int] | None:
 def count_replicas(model: Model, backend: str | None = None) -> int:
     """Return the number of devices among which each batch is divided."""
     replicas = attempt(lambda: int(model.distribute_strategy.num_replicas_in_sync))
+    replicas = _count_wrapped(model) or replicas
     if replicas is None and (backend or backend_name()) == "torch":
         replicas = read_worker(model, backend)[1]
     if replicas is None:
@@ -253,6 +256,25 @@ def count_replicas(model: Model, backend: str | None = None) -> int:
         shape = attempt(lambda: keras.distribution.distribution().device_mesh.shape[0])
         replicas = shape if isinstance(shape, int) else 1
     return max(1, replicas)
+
+
+def read_parallelism(model: Model, backend: str | None = None) -> Parallelism | None:
+    """Return how the devices of a training train together; None for a single device, or if unknown."""
+    strategy = attempt(lambda: type(model.distribute_strategy).__name__) or ""
+    if _count_wrapped(model):
+        return "data_parallel"
+    if strategy.endswith("MirroredStrategy"):
+        return "all_reduce" if strategy.startswith("MultiWorker") else "mirrored"
+    # Processes of torch and JAX, and devices of a compiled program of JAX, sum their gradients.
+    several = count_replicas(model, backend) > 1
+    return "all_reduce" if several and (backend or backend_name()) in ("torch", "jax") else None
+
+
+def _count_wrapped(model: Model) -> int:
+    """Return the number of GPUs among which torch's ``DataParallel`` splits each batch; 0 without it, or on a CPU."""
+    torch: Framework = sys.modules.get("torch")
+    wrapped = torch is not None and attempt(lambda: isinstance(model, torch.nn.DataParallel))
+    return attempt(lambda: len(model.device_ids)) or 0 if wrapped else 0
 
 
 def count_feeders(workers: int, backend: str | None) -> tuple[int, int]:

@@ -39,6 +39,8 @@ class FitFacts:
     """Whether Keras can start another epoch after the probe ended one early."""
     self_tuning_input: bool | None = None
     """Whether the data comes from a tf.data pipeline with autotuning."""
+    inputs: Any = None
+    """Shape and type of the inputs of a batch, nested as the model takes them."""
     continuous_input: bool | None = None
     """Whether one iterator over endless data provides the batches of all epochs."""
 
@@ -69,6 +71,8 @@ class TrainingFacts:
     steps: int | None = None
     """Number of steps per epoch, as the framework reports it."""
     epochs: int | None = None
+    steps_left: int | None = None
+    """Number of steps from the start of this recording to the end of the training, if it may end within an epoch."""
     steps_per_execution: int = 1
     model_name: str | None = None
     parameters: int | None = None

@@ -28,6 +28,7 @@ from vmselect._checks import (
     list_items,
     maybe,
     show,
+    suggest_fields,
 )
 from vmselect.errors import ArgumentError, ProbeError, ProfileError
 from vmselect.probe.environment import attempt, count_parameters, name_model
@@ -411,6 +412,7 @@ class _Caller(NamedTuple):
     callback_list: Any = None
 
 
+@suggest_fields
 @dataclass(eq=False, repr=False, kw_only=True)
 class InferenceProbe(_LoadProbe, PlainCallback):
     """Callback that measures every batch of ``model.predict`` or ``model.evaluate`` and writes an inference record.
@@ -569,6 +571,7 @@ def read_caller(frame: FrameType | None, name: str) -> _Caller:
     )
 
 
+@suggest_fields
 @dataclass(eq=False, repr=False, kw_only=True)
 class CallProbe(_LoadProbe):
     """Context manager that calls a function under load and measures its latency; made by :func:`probe_inference`.

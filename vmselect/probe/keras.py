@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from types import FrameType, MappingProxyType
 from typing import Any, ClassVar, Literal, TypeAlias
 
-from vmselect._checks import check_count, maybe
+from vmselect._checks import check_count, maybe, suggest_fields
 from vmselect.errors import ProbeError
 from vmselect.probe.checkpoints import Scratch, bind_elsewhere, describe_saving, find_writers
 from vmselect.probe.environment import (
@@ -124,13 +124,20 @@ class KerasProbe(CallbackProbe, PlainCallback):
         fit = read_fit(frame)
         recording = Recording(self._kind, model=self._model, params=self.params, fit=fit, options=self)
         with recording.timer.leave_out():
-            self._check_fit(recording)
+            try:
+                self._check_fit(recording)
+            except ProbeError:
+                recording.drop()  # it listens to the frameworks already
+                raise
             self._watch = self._watch_end(recording)
             self._recording = recording
             recording.observe(frame)
             self._prepare(recording)
             if self._scratch is not None:
                 recording.redirected = self._scratch.redirected
+            recording.stopper = functools.partial(setattr, self._model, "stop_training", True)
+            self.on_start(recording)
+            self._end_described()
 
     def on_epoch_begin(self, epoch: int, logs: Logs = None) -> None:
         """Record that an epoch begins. Called by Keras."""
@@ -309,6 +316,7 @@ def _call_redirected(
         scratch.put_back()
 
 
+@suggest_fields
 @dataclass(eq=False, repr=False, kw_only=True)
 class IterationProbe(StepProbe, KerasProbe):
     """A callback that measures a few steps and validations of a training, then ends the training.
@@ -688,6 +696,7 @@ class IterationProbe(StepProbe, KerasProbe):
         return not recording.facts.fit.validates_between(epoch + 1, recording.facts.epochs or 0)
 
 
+@suggest_fields
 @dataclass(eq=False, repr=False, kw_only=True)
 class EpochProbe(KerasProbe):
     """A callback that measures whole epochs of a training, then ends the training.
@@ -796,8 +805,36 @@ def _read_locals(local: dict[str, Any], callback_list: CallbackList) -> FitFacts
         can_restart="PyDataset" not in type(adapter).__name__,
         self_tuning_input=None if adapter is None else _autotunes_input(local["epoch_iterator"], adapter),
         # Keras creates a new iterator at each epoch, unless steps_per_epoch is given for endless data.
+        inputs=attempt(lambda: _read_inputs(adapter)),
         continuous_input=None if adapter is None else batches is None and local.get("steps_per_epoch") is not None,
     )
+
+
+@dataclass(frozen=True)
+class BatchShape:
+    """Shape and type of an array of a batch, without its values."""
+
+    shape: tuple[int | None, ...]
+    dtype: str
+
+
+def _read_inputs(adapter: Adapter) -> Any:
+    """Shapes of the inputs that ``adapter`` provides; None if an extent is not known before a batch is read."""
+    if hasattr(adapter, "_inputs"):  # arrays
+        batch = adapter._inputs
+    elif hasattr(adapter, "_first_batches"):  # a generator
+        batch = adapter._first_batches[0]
+    else:
+        batch = adapter._dataset.element_spec
+    inputs = batch[0] if isinstance(batch, (list, tuple)) else batch
+
+    def shape_of(array: Any) -> BatchShape:
+        shape = tuple(array.shape)
+        if None in shape[1:]:
+            raise ValueError
+        return BatchShape(shape, sys.modules["keras"].backend.standardize_dtype(array.dtype))
+
+    return sys.modules["keras"].tree.map_structure(shape_of, inputs)
 
 
 def _autotunes_input(iterator: object, adapter: Adapter) -> bool:

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from vmselect._checks import check_callable, check_count, check_flag, check_name, check_seconds, maybe
+from vmselect._checks import check_callable, check_count, check_flag, check_name, check_seconds, maybe, suggest_fields
 from vmselect.errors import ProbeError
 from vmselect.probe.environment import name_loop_backend, synchronize_devices
 from vmselect.probe.recording import Factors, Metrics, Options, Probe, Recording, RecordPath
@@ -25,6 +25,7 @@ AROUND: list[Callable[[LoopProbe, Options], AbstractContextManager[Any]]] = []
 ``vmselect probe`` registers its own functions here."""
 
 
+@suggest_fields
 class LoopProbe(Probe):
     """Context manager that measures the training loop inside it; use it as :func:`vmselect.probe_loop`.
 
@@ -111,8 +112,10 @@ class LoopProbe(Probe):
     def finished(self) -> bool:
         """Whether the probe has measured enough, so that the training loop can end."""
         recording = self._recording
-        if recording is None or not self._stop or self._stepping:
+        if recording is None or self._stepping:
             return False
+        if not self._stop:
+            return recording.stop_requested
         return self._epochs_begun >= self._epochs_to_see or recording.is_late(self._seconds)
 
     def __enter__(self) -> LoopProbe:
@@ -131,13 +134,17 @@ class LoopProbe(Probe):
         with self._around:
             self._finish(error)
 
-    def epochs(self, count: int) -> Iterator[int]:
-        """Yield the epoch numbers 0, 1, ... below ``count``, until the probe has measured enough."""
+    def epochs(self, count: int, *, initial_epoch: int = 0) -> Iterator[int]:
+        """Yield the epoch numbers from ``initial_epoch`` to ``count - 1``, until the probe has measured enough.
+
+        Pass ``initial_epoch`` if the training is resumed from a checkpoint.
+        """
         recording = self._require()
         recording.facts.epochs = check_count("count", count)
-        for epoch in range(count):
+        recording.facts.initial_epoch = check_count("initial_epoch", initial_epoch, least=0)
+        for epoch in range(initial_epoch, count):
             if self.finished:
-                self._cut_short = True
+                self._cut_short = self._stop
                 break
             yield epoch
 
@@ -147,7 +154,7 @@ class LoopProbe(Probe):
         timer = recording.timer
         self._end_epoch(recording)
         if self.finished:
-            self._cut_short = True
+            self._cut_short = self._stop
             timer.finish()  # the profile excludes the rest of the loop
             return
         if isinstance(batches, Sized):
@@ -162,13 +169,14 @@ class LoopProbe(Probe):
             for batch in recording.observation.watch(batches):
                 yield batch  # the caller runs the step, and asks for the next batch when it has ended
                 enough = self._stop and (index >= self._steps_to_see or recording.is_late(self._seconds))
+                enough = enough or recording.stop_requested
                 if recording.blocks is None:
                     self._synchronize()
                 recording.end_step(index, last=enough)
                 if not timer.epochs_ended and not index:
                     self._recognize_framework(recording)
                 if enough and index != last:
-                    self._cut_short = True
+                    self._cut_short = self._stop
                     return
                 index += 1
             recording.close_block()

@@ -34,7 +34,7 @@ from dataclasses import KW_ONLY, dataclass
 from datetime import UTC, datetime
 from numbers import Real
 from types import FrameType
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypedDict
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypedDict
 
 from vmselect._checks import (
     check_count,
@@ -45,10 +45,13 @@ from vmselect._checks import (
     check_seconds,
     maybe,
     show,
+    suggest_fields,
 )
 from vmselect._io import Place, check_place, default_folder
 from vmselect.errors import ArgumentError, ProbeError, ProfileError, VmselectError
 from vmselect.probe import environment
+from vmselect.probe.calls import FirstCalls
+from vmselect.probe.compiling import CompileTimes
 from vmselect.probe.environment import Model, Optimizer, Tensor
 from vmselect.probe.facts import FitFacts, TrainingFacts
 from vmselect.probe.sampling import Alarm, Observation, check_sample
@@ -58,7 +61,8 @@ from vmselect.units import format_seconds
 if TYPE_CHECKING:
     from vmselect.records.base import Environment, Placement
     from vmselect.records.training import EpochLogs, Outcome, Profile
-    from vmselect.records.usage import Usage
+    from vmselect.records.usage import Phase, Usage
+    from vmselect.records.work import Work
 
 # -- arguments -------------------------------------------------------------------------------------
 
@@ -104,6 +108,11 @@ class Options(CommonOptions):
     metrics: Metrics | None = None
     name: str | None = None
     alarm: Alarm | None = None
+
+    describing_seconds = 1.0  # no annotation: it is no argument of the probes
+    """Longest time of the description that is made after the measurement."""
+    describes_only = False
+    """Whether the program ends before the first step of a training that can be described without it."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -260,7 +269,7 @@ class EndWatch:
 
     def _on_signal(self, number: int, _frame: Any) -> None:
         if os.getpid() == self._process:
-            self._end(None, "SIGTERM")
+            self._end(None, TERMINATED)
         else:  # a forked child inherits the handler, and has nothing to report
             signal.signal(number, signal.SIG_DFL)
         os.kill(os.getpid(), number)  # with the default action restored, end as without the probe
@@ -320,6 +329,9 @@ SHARE = 0.02
 """Largest share of the time that is spent on writing drafts. A large draft is written less often."""
 
 KILLED = "the process ended without an error message: it was killed, or the machine was shut down"
+TERMINATED = "SIGTERM"
+PREEMPTED = KILLED, TERMINATED
+"""Details of a training that was ended from outside, as when a spot machine is reclaimed."""
 
 
 class MachineFacts(TypedDict):
@@ -347,6 +359,13 @@ def read_facts(
         "placement": environment.locate(instance_type=instance_type, region=region),
         "factors": read_factors(factors),
     }
+
+
+class Observer(Protocol):
+    """Looks at a recording after steps, validations and epochs; returns the clock seconds of the next look."""
+
+    def __call__(self, recording: Recording, *, final: bool = False) -> float:
+        """Look at ``recording``; ``final`` is True after its end."""
 
 
 class Recording:
@@ -414,10 +433,24 @@ class Recording:
             if kind == "epoch":  # a garbage collection stays part of the epoch: there is no step to exclude it from
                 self._pauses.stop()
             self._file = RecordFile(target) if target is not None and self.is_chief else None
-            self._next_write = 0.0
-            self.timer.on_due = self.note
+            self._next_write, self._next_draft = 0.0, math.inf
+            self.observer: Observer | None = None
+            """Follows the training while it runs, such as the account of :class:`vmselect.Watch`."""
+            self.stop_requested = False
+            """Whether the observer wants the training to end as soon as its framework allows it."""
+            self.stopper: Callable[[], object] = lambda: None
+            """Asks the framework at once to end the training, if that is possible."""
+            self.shows_progress = params.get("verbose", 0) not in (0, 2)
+            """Whether the framework shows a progress bar of its own, which a display must not overwrite."""
+            self.timer.on_due = self._look
             self.observation = Observation(options.sample, options.alarm)
+            self.compiling = CompileTimes(lambda: self.timer.leaves_out)
             self._fixed_bytes: dict[str, Any] = {}
+            self._work: Work | None = None
+            self.description_problem: str | None = None
+            """Why the training could not be described."""
+            self.calls = FirstCalls()
+            """How the training calls its torch model, if the probe watches that."""
             # The framework's counter is not reset by a new training, so its value now separates earlier peaks.
             before = environment.read_gpu_memory(self.backend)
             self._peak_before = before[0] if before else None
@@ -515,7 +548,17 @@ class Recording:
         # An epoch probe does not wait for the end of a step.
         waited_for = self.kind != "epoch" or (self.backend == "torch" and not self.is_asynchronous)
         self.observation.begin(backend=self.backend, frame=frame, waited_for=waited_for, alive=alive)
-        self.timer.enter = self.observation.enter
+        self.timer.enter = self._enter
+
+    def watch_compiling_since(self, earlier: CompileTimes) -> None:
+        """Use the times of ``earlier``, which began to listen before this recording."""
+        self.compiling.stop()
+        self.compiling = earlier
+
+    def _enter(self, phase: Phase) -> None:
+        if phase != "first_step":
+            self.compiling.stop()
+        self.observation.enter(phase)
 
     def add_logs(self, epoch: int, logs: Mapping[str, Any] | None) -> None:
         """Keep the numbers in the ``logs`` of an epoch. Other values, such as tensors on a GPU, are ignored."""
@@ -548,7 +591,25 @@ class Recording:
                 self._file.write(self.build("interrupted", detail=KILLED, metrics=plain))
                 taken = self.timer.clock() / 1e9 - began
                 self._next_write = began + max(EVERY_SECONDS, taken / SHARE)
-                self.timer.due = max(began + STEPS_SECONDS, self._next_write) * 1e9
+                self._next_draft = max(began + STEPS_SECONDS, self._next_write)
+            self._call_observer()
+
+    def _look(self) -> None:
+        """Write a draft if it is time for one within the epoch, and call the observer. Called after a step."""
+        if self.timer.clock() / 1e9 >= self._next_draft:
+            self.note()
+            return
+        with self.timer.leave_out():
+            self._call_observer()
+
+    def _call_observer(self) -> None:
+        following = self.observer(self) if self.observer is not None else math.inf
+        self.timer.due = min(self._next_draft, following) * 1e9
+
+    def request_stop(self) -> None:
+        """End the training as soon as its framework allows it. Called by the observer."""
+        self.stop_requested = True
+        self.stopper()
 
     def snapshot(self, error: BaseException | None = None) -> Profile:
         """Return the profile of the measurements so far. The training may still run, or ``error`` has ended it."""
@@ -564,11 +625,17 @@ class Recording:
             self.close_block()
         self.timer.finish()
         self._pauses.stop()
+        self.compiling.stop()
         self.observation.end()
+        self.calls.close()
+        if self.observer is not None and self.saw_anything:
+            self.observer(self, final=True)
         # Without a single step, the only information is that memory ran out.
         if not (self.saw_anything or outcome == "out_of_memory"):
             self._discard()
             return None
+        if outcome in ("stopped", "watched"):
+            self._work = environment.attempt(lambda: self._count_work(continues=outcome == "watched"))
         problems: list[BaseException] = []
         measured: Mapping[str, float] = {}
         try:
@@ -595,10 +662,25 @@ class Recording:
             warn_of(failure)
         return profile
 
+    def keep_description(self) -> bool:
+        """End the recording before the first step with a description of the training. Return whether that is possible.
+
+        Otherwise the recording continues, because a step may show what is missing.
+        """
+        from vmselect.probe.description import without_times
+
+        if self.saw_anything or (work := self._count_work(continues=False)) is None:
+            return False
+        self._work = work
+        self.kept = without_times(self.build("interrupted"))
+        self.drop()
+        return True
+
     def drop(self) -> None:
         """End the recording without writing a profile, because the measurements are invalid."""
         environment.give_back_initialization()
         self._pauses.stop()
+        self.compiling.stop()
         self.observation.end()
         self._discard()
 
@@ -621,9 +703,11 @@ class Recording:
                 watched=outcome == "watched",
                 in_blocks=self._environment.step_timing == "blocks",
                 input_wait=self.observation.input_wait,
+                first_step=self.compiling.parts(self.backend, self.timer.first_span),
             ),
             environment=self._environment.model_copy(
                 update={
+                    "precision": self._environment.precision or self.calls.precision,
                     "peak_memory_bytes": environment.read_peak_memory(),
                     **self._read_gpu_memory(usage),
                 }
@@ -634,7 +718,37 @@ class Recording:
             usage=usage,
             metrics=dict(metrics or {}),
             logs=self._build_logs(),
+            work=self._work,
         )
+
+    def _count_work(self, *, continues: bool) -> Work | None:
+        """Count the operations of a step on one GPU, outside of the measurement; None if the model is not known."""
+        size, model, inputs = self.facts.batch_size, self.model, None
+        from vmselect.describing.tally import count_inputs
+
+        if model is None and (call := self.calls.choose(self.facts.parameters)) is not None:
+            model, inputs = call
+            size = size or count_inputs(inputs)
+        if model is None or size is None or not self.is_chief:
+            return None
+        self.calls.close()  # the model is copied and called
+        from vmselect.probe.description import count_after_training
+
+        optimizers = None if self.torch_state is None else environment.attempt(self.torch_state)
+        return count_after_training(
+            model,
+            batch_size=max(1, size // self._environment.replicas),
+            optimizer=next(iter(optimizers[1]), None) if optimizers else None,
+            inputs=inputs,
+            data=self.facts.fit.inputs,
+            seconds=self.options.describing_seconds,
+            continues=continues,
+            on_problem=self._note_problem,
+        )
+
+    def _note_problem(self, problem: Exception) -> None:
+        fact = str(problem) if isinstance(problem, VmselectError) else f"{type(problem).__name__}: {problem}"
+        self.description_problem = fact[:500]
 
     def _read_gpu_memory(self, usage: Usage | None) -> dict[str, Any]:
         """Return the fields of the environment about peak GPU memory; an empty dict if the peak is unknown.
@@ -699,6 +813,10 @@ def describe_end(
     return f"{ended} after {seen} ({format_seconds(timeline.wall_seconds or 0.0)}){where}{machine}{kept}{advice}"
 
 
+class EnoughTrainings(BaseException):
+    """Raised to end the script after all requested trainings have been measured or described."""
+
+
 class Probe:
     """Base class of all probes of trainings. It records one training at a time and keeps the last profile."""
 
@@ -707,6 +825,10 @@ class Probe:
     _profile: Profile | None = None
     _cut_short = False
     """Whether the probe has ended the training or an epoch of it early."""
+    description_problem: str | None = None
+    """Why the last training could not be described."""
+    on_start: Callable[[Recording], object] = staticmethod(lambda recording: None)
+    """Function that is called with the recording when a training begins."""
 
     def _start(
         self, options: Options, *, backend: str | None = None, alive: Callable[[], bool] | None = None
@@ -716,6 +838,7 @@ class Probe:
         with recording.timer.leave_out():
             self._watch = EndWatch(self._end_early, anchor=self)
             recording.observe(alive=alive)
+            self.on_start(recording)
         return recording
 
     def _release(self) -> Recording | None:
@@ -733,6 +856,15 @@ class Probe:
                 recording.keep(outcome, detail)
             finally:
                 self._profile = recording.kept or self._profile
+                self.description_problem = recording.description_problem
+
+    def _end_described(self) -> None:
+        """End the program before the first step, if only a description is wanted and the training can be described."""
+        recording = self._recording
+        if recording is not None and recording.options.describes_only and recording.keep_description():
+            self._profile = recording.kept
+            self._release()
+            raise EnoughTrainings
 
     def _close_block(self) -> None:
         """End the current block of steps, if blocks are measured."""
@@ -821,6 +953,7 @@ class CallbackProbe(Options, Probe):
         return self._profile is not None or (self._recording is not None and self._recording.saw_anything)
 
 
+@suggest_fields
 @dataclass(eq=False, repr=False, kw_only=True)
 class StepProbe(CallbackProbe):
     """A probe that ends each epoch after a few steps."""

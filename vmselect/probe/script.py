@@ -1,7 +1,8 @@
 """Runs an unmodified training script with a probe in each of its trainings.
 
 Keras, Lightning and transformers are patched when the script imports them, so that every training with these libraries
-gets a probe. A :class:`~vmselect.probe.torch_script.TorchScript` measures trainings in plain torch.
+gets a probe. A :class:`~vmselect.probe.torch_script.TorchScript` measures trainings in plain torch, a
+:class:`~vmselect.probe.tape_script.TapeScript` those with ``tf.GradientTape``.
 """
 
 from __future__ import annotations
@@ -22,11 +23,19 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from vmselect._io import Place
 from vmselect.probe import checkpoints, loop
 from vmselect.probe.environment import Callback, Model, Trainer, mark_start
+from vmselect.probe.gradients import AUTOGRAD_MODULE, JAX_MODULE, Evidence, GaveUp
 from vmselect.probe.keras import IterationProbe, KerasProbe
 from vmselect.probe.loop import LoopProbe
-from vmselect.probe.recording import Options
+from vmselect.probe.recording import EnoughTrainings, Options
 from vmselect.probe.saves import Save, after_import, end_other_processes, stop_at_saves
-from vmselect.probe.torch_script import GRADIENT_MODULE, LOADER_MODULE, OPTIMIZER_MODULE, EnoughTrainings, TorchScript
+from vmselect.probe.tape_script import DATASET_MODULE, FUNCTION_MODULE, ITERATOR_MODULE, TAPE_MODULE, TapeScript
+from vmselect.probe.torch_script import (
+    GRADIENT_MODULE,
+    LOADER_MODULE,
+    NETWORK_MODULE,
+    OPTIMIZER_MODULE,
+    TorchScript,
+)
 from vmselect.probe.trainers import HuggingFaceProbe, LightningProbe
 
 if TYPE_CHECKING:
@@ -58,6 +67,14 @@ class ScriptRun:
     measured: int
     """Number of requested trainings that were measured."""
     profiles: Sequence[Profile]
+    ended_after: int | None = None
+    """Number of trainings after which the probe ended the script by default, so that it may contain further ones."""
+    gradients: Sequence[str] = ()
+    """Functions that computed gradients without a recognized training, each with its place in the script."""
+    description_problem: str | None = None
+    """Why a training could not be described."""
+    gave_up_after: float | None = None
+    """Seconds after which the script was ended, because it computed gradients without a recognized training."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,6 +91,11 @@ class Choice:
     """Names of the measured trainings, in their order."""
     validation_steps: int | None = None
     """Number of batches after which to end the second validation, with Keras."""
+    on_start: Callable[..., object] | None = None
+    """Function that is called with the recording of each training when it begins."""
+    describing_seconds: float | None = None
+    """Longest time of the description of each training, before whose first step the script ends if the description does
+    not need one; None to measure."""
 
     def includes(self, number: int) -> bool:
         """Return whether the training with this ``number`` is measured."""
@@ -108,8 +130,10 @@ def probe_script(
             stop_at_saves(lambda save: at_save(save, probes.end_program()))
             cleanup.callback(end_other_processes)
         try:
-            _run_script(script, arguments, module=module, on_error=probes.torch_script.close)
+            _run_script(script, arguments, module=module, on_error=probes.close)
         except EnoughTrainings:
+            probes.has_enough = True
+        except GaveUp:
             pass
         except SystemExit as ended:
             if ended.code not in (None, 0):
@@ -118,7 +142,7 @@ def probe_script(
         for thread in threading.enumerate():  # the interpreter would also wait for these threads
             if thread is not threading.current_thread() and not thread.daemon:
                 thread.join()
-        probes.torch_script.close()
+        probes.close()
     return probes.count()
 
 
@@ -129,29 +153,48 @@ class _Probes:
         self._target, self._choice, self._cleanup, self._options = target, choice, cleanup, options
         options["stop"] = not choice.watch
         if choice.watch:
-            options["steady_seconds"] = None
+            options.pop("steady_seconds", None)
         self._names: list[str] = []
         self._make(max(choice.numbers, default=1), IterationProbe)  # rejects invalid options before the script runs
         self._names += choice.names
         # A probe cannot end a plain torch loop, so by default the script ends after its first training.
         several = choice.fits or choice.numbers or choice.watch
-        self.torch_script = TorchScript(
-            target,
-            model=model,
-            names=self._names,
-            chosen=choice.numbers,
-            last=choice.last if several else 1,
+        self._limited = not several
+        self._evidence = Evidence(math.inf if choice.watch else options.get("seconds"), self._is_recognized)
+        plain = {
+            "model": model,
+            "names": self._names,
+            "chosen": choice.numbers,
+            "last": choice.last if several else 1,
+            "note_gradients": self._evidence.note,
             **options,
+        }
+        self._torch, self._tape = TorchScript(target, **plain), TapeScript(target, **plain)
+        self._scripts: Sequence[TorchScript] = (self._torch, self._tape)
+        for loops in self._scripts:
+            self._describe_only(loops)
+        if choice.on_start is not None:  # nothing can end a hand-written loop
+            for loops in self._scripts:
+                loops.on_start = functools.partial(choice.on_start, can_stop=False)
+        self._trainings = Trainings(
+            self._make, last=choice.last, beside=self._without_loops, describes=choice.describing_seconds is not None
         )
-        self._trainings = Trainings(self._make, last=choice.last, beside=self.torch_script.disabled)
         self._loops: list[LoopProbe] = []
+        self.has_enough = False
 
     def install(self) -> None:
         """Measure all trainings of this process from now on, until the ``cleanup`` is closed."""
         self._trainings.patch()
-        after_import(LOADER_MODULE, self.torch_script.watch_loader)
-        after_import(OPTIMIZER_MODULE, self.torch_script.watch_optimizer)
-        after_import(GRADIENT_MODULE, self.torch_script.watch_gradients)
+        after_import(LOADER_MODULE, self._torch.watch_loader)
+        after_import(OPTIMIZER_MODULE, self._torch.watch_optimizer)
+        after_import(GRADIENT_MODULE, self._torch.watch_gradients)
+        after_import(AUTOGRAD_MODULE, self._torch.watch_autograd)
+        after_import(NETWORK_MODULE, self._torch.watch_networks)
+        after_import(TAPE_MODULE, self._tape.watch_tape)
+        after_import(FUNCTION_MODULE, self._tape.watch_functions)
+        after_import(ITERATOR_MODULE, self._tape.watch_iterator)
+        after_import(DATASET_MODULE, self._tape.watch_dataset)
+        after_import(JAX_MODULE, self._evidence.watch_jax)
         loop.AROUND.append(self._around_loop)
         self._cleanup.callback(loop.AROUND.remove, self._around_loop)
 
@@ -164,28 +207,59 @@ class _Probes:
         name = self._names.pop(0) if self._names else None
         made = kind(target, name=name, **self._options, **keras_only)
         made._advises = False
+        self._describe_only(made)
+        if choice.on_start is not None:
+            made.on_start = choice.on_start
         return made
+
+    def _describe_only(self, probe: AnyProbe) -> None:
+        """Make ``probe`` describe its training before the first step, if the choice is to describe."""
+        if self._choice.describing_seconds is not None:
+            probe.describing_seconds, probe.describes_only = self._choice.describing_seconds, True
+
+    @contextmanager
+    def _without_loops(self) -> Iterator[None]:
+        """Context manager in which hand-written loops are ignored, because another probe measures the training."""
+        for script in self._scripts:
+            script.ignore_gradients()
+        with self._torch.disabled(), self._tape.disabled():
+            yield
 
     @contextmanager
     def _around_loop(self, probe: LoopProbe, own: Options) -> Iterator[None]:
         self._loops.append(probe)
         own.path = own.path or self._target  # the command was asked to write, whatever the script says
-        with self.torch_script.disabled():
+        with self._without_loops():
             yield
+
+    def _is_recognized(self) -> bool:
+        """Whether any training was recognized until now, also one that is not measured."""
+        return bool(self._trainings.probes or self._loops or any(script.updates for script in self._scripts))
+
+    def close(self, error: BaseException | None = None) -> None:
+        """Remove the hooks of hand-written loops, and save their profiles. ``error`` may have ended the script."""
+        self._evidence.close()
+        for script in self._scripts:
+            script.close(error)
 
     def count(self) -> ScriptRun:
         """Return what has been measured until now."""
         fits = self._trainings.probes
         chosen = [probe for number, probe in enumerate(fits, 1) if self._choice.includes(number)]
         profiles = [probe.profile for probe in [*chosen, *self._loops] if probe.measured]
-        measured = len(profiles) + self.torch_script.profiles_kept
-        if self.torch_script.measured:
-            profiles.append(self.torch_script.profile)
-        return ScriptRun(len(fits), measured, profiles)
+        measured = len(profiles) + sum(script.profiles_kept for script in self._scripts)
+        profiles += [script.profile for script in self._scripts if script.measured]
+        problems = (probe.description_problem for probe in (*chosen, *self._scripts))
+        return ScriptRun(
+            len(fits), measured, profiles, ended_after=1 if self.has_enough and self._limited else None,
+            description_problem=next(filter(None, problems), None),
+            gradients=() if self._is_recognized() else tuple(self._evidence.seen),
+            gave_up_after=self._evidence.limit if self._evidence.gave_up else None,
+        )  # fmt: skip
 
     def end_program(self) -> ScriptRun:
         """End all recordings, because the program ends here, and return what has been measured."""
-        for probe in (*self._trainings.probes, *self._loops, self.torch_script):
+        for probe in (*self._trainings.probes, *self._loops, *self._scripts):
             probe.end_program()
         checkpoints.remove_scratch_folders()
         return self.count()
@@ -216,17 +290,29 @@ def _run_script(
         raise (Interrupted if isinstance(error, KeyboardInterrupt) else ScriptFailed(error)) from None
 
 
+def _allow_formats(arguments: ModuleType) -> None:
+    """Let the training ``arguments`` of transformers ask for bf16 and tf32 without a GPU that has them.
+
+    They are refused where the object is made, long before a step computes; a description computes none.
+    """
+    for name in ("is_torch_bf16_gpu_available", "is_torch_tf32_available"):
+        if hasattr(arguments, name):
+            setattr(arguments, name, lambda: True)
+
+
 @dataclass
 class Trainings:
     """Adds a probe to every training with Keras, Lightning or transformers in this process.
 
     ``new_probe`` takes the number of a training and the class of a probe, and creates the probe. The context manager
-    ``beside`` is active while Lightning or transformers trains. The script ends after training number ``last``.
+    ``beside`` is active while one of these libraries trains. The script ends after training number ``last``. If it only
+    ``describes``, arguments of transformers may ask for number formats that this computer lacks.
     """
 
     new_probe: Callable[..., AnyProbe]
     last: float
     beside: Callable[[], AbstractContextManager[None]]
+    describes: bool = False
     probes: list[AnyProbe] = field(default_factory=list)
 
     def patch(self) -> None:
@@ -235,6 +321,8 @@ class Trainings:
         No library is imported here, because the script may still select the backend of Keras.
         """
         after_import("keras.src.models.model", self._wrap_keras)
+        if self.describes:
+            after_import("transformers.training_args", _allow_formats)
         after_import("transformers.trainer", self._wrap_hugging_face)
         after_import("lightning.pytorch.trainer.trainer", self._wrap_lightning)
         after_import("pytorch_lightning.trainer.trainer", self._wrap_lightning)
@@ -246,7 +334,9 @@ class Trainings:
         def fit_with_probe(model: Model, *args: object, **options: object) -> object:
             bound = inspect.signature(fit).bind(model, *args, **options)
             bound.arguments["callbacks"] = self._with_probe(bound.arguments.get("callbacks"))
-            return self._end(fit(*bound.args, **bound.kwargs))
+            with self.beside():
+                result = fit(*bound.args, **bound.kwargs)
+            return self._end(result)
 
         module.Model.fit = fit_with_probe
 

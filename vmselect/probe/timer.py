@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 if TYPE_CHECKING:
     from vmselect.probe.environment import InitSource
-    from vmselect.records.training import InputWait, Label, Timeline
+    from vmselect.records.training import FirstStep, InputWait, Label, Timeline
     from vmselect.records.usage import Phase
 
 Item = TypeVar("Item")
@@ -137,7 +137,7 @@ class StepTimer:
         self._tallies: Reservoir[EpochTally] = Reservoir(always=EPOCHS_ALWAYS, size=EPOCHS_SAMPLED, seed=seed + 1)
         self._edges: list[Reading] = []
         self._number = 0
-        self._start = self._cpu_start = 0
+        self._start = self._cpu_start = self._opened = 0
         self._own = self._own_cpu = 0
         self._leaving_out = False
         self.pauses: list[tuple[int, int, int, bool]] = []
@@ -157,6 +157,8 @@ class StepTimer:
         self.last: Reading | None = None
         self.current: EpochTally | None = None
         self.previous: EpochTally | None = None
+        self.first_span: tuple[int, int] | None = None
+        """Begin and end of the very first step, in nanoseconds of the clock."""
         self.taken: int | None = None
         self.cpu_taken: int | None = None
         self.enter: Callable[[Phase], object] = lambda phase: None
@@ -195,6 +197,7 @@ class StepTimer:
             self.previous.boundary = now - self.mark
         self.mark = now
         self.opening = False
+        self._opened = now
         self._steady_next = True
         self.enter("steady_steps" if self.previous or self.readings else "first_step")
 
@@ -211,6 +214,8 @@ class StepTimer:
             self._sample.offer(number, reading)
         if self._steady_next:
             self._steady_next = False
+            if number == 1:
+                self.first_span = self._opened, now
             self.enter("steady_steps")
             if self.current is not None and self.current.opening is None:
                 self.current.opening = reading
@@ -352,6 +357,11 @@ class StepTimer:
             self._own_cpu += self._cpu_clock() - cpu_began
 
     @property
+    def leaves_out(self) -> bool:
+        """Whether the probe itself works at the moment."""
+        return self._leaving_out
+
+    @property
     def validating(self) -> bool:
         """Whether a validation is running."""
         return self._validating is not None
@@ -419,8 +429,9 @@ class StepBlocks:
     subtracted: on a CPU, submission and execution use the same cores.
 
     The steps are the training steps of an epoch, or the batches of a validation. ``watched_after`` is a number of
-    steps, given if the whole training is measured: after this number, a block lasts until the end of its epoch. At the
-    end of each block, ``drained`` is called with the nanoseconds that the host waited for the device.
+    steps, given if the whole training is measured: after this number, a block lasts until the end of its epoch, or
+    until the timer is ``due``. At the end of each block, ``drained`` is called with the nanoseconds that the host
+    waited for the device.
 
     >>> now = iter([3, 3, 23, 23]).__next__  # a submission takes 3, the execution of a step takes 20
     >>> timer = StepTimer(clock=now, cpu_clock=lambda: 0)
@@ -478,7 +489,10 @@ class StepBlocks:
         self.steps += covers
         self._calls += 1
         self._batch = batch
-        if not (last or alone) and self.steps < self._length:
+        # An observer of the training may be due long before the epoch ends. It is called after steps only: in a
+        # validation, being due would end a block with each batch.
+        due = math.inf if self._timer.validating else self._timer.due
+        if not (last or alone) and self.steps < self._length and self._timer.clock() < due:
             return False
         self.close(alone=alone)
         return True
@@ -539,6 +553,7 @@ def build_timeline(
     watched: bool = False,
     in_blocks: bool = False,
     input_wait: InputWait | None = None,
+    first_step: FirstStep | None = None,
 ) -> Timeline:
     """Return the times of ``timer`` as a profile stores them: in seconds, each step with a label such as "steady".
 
@@ -603,6 +618,7 @@ def build_timeline(
             if tally.boundary is not None
         ),
         input_wait=input_wait,
+        first_step=first_step,
         pauses=tuple(
             Pause(cause="garbage collection", epoch=epoch, batch=batch, seconds=_seconds(taken), whole_heap=whole)
             for epoch, batch, taken, whole in timer.pauses

@@ -9,7 +9,10 @@ A pass over another data loader than that of the training is a validation too, u
 during the pass: some scripts turn gradients off only inside the loop over the validation data.
 
 A training that selects its batches by index, without a ``DataLoader``, is one epoch of unknown length: a step lasts
-from one update to the next, and the probe ends the script in the hook.
+from one update to the next, and the probe ends the script in the hook. Its first step begins with the first call of a
+model, or else with the first gradients.
+
+In a script without an optimizer of torch, the computation of gradients counts as the update.
 
 A new training begins when other weights are trained or frozen than before. Another data loader does not begin a new
 training, because some scripts create a loader for each epoch.
@@ -20,6 +23,7 @@ from __future__ import annotations
 import functools
 import math
 import sys
+import threading
 import time
 import weakref
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -28,16 +32,21 @@ from dataclasses import dataclass, field
 from types import FrameType, ModuleType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from vmselect.probe.calls import FirstCalls
+from vmselect.probe.compiling import CompileTimes
 from vmselect.probe.environment import (
     Batch,
     Loader,
+    Model,
     Optimizer,
     Tensor,
     length_of,
     synchronize_devices,
     take_initialization,
 )
-from vmselect.probe.recording import Recording, StepProbe
+from vmselect.probe.epoch_loop import find_epochs
+from vmselect.probe.gradients import ManualUpdates, watch_autograd
+from vmselect.probe.recording import LEAST_STEPS, EnoughTrainings, Recording, StepProbe
 
 if TYPE_CHECKING:
     from vmselect.records.training import Outcome
@@ -50,14 +59,11 @@ Iterate: TypeAlias = Callable[[Loader], Iterator[Batch]]
 LOADER_MODULE = "torch.utils.data.dataloader"
 OPTIMIZER_MODULE = "torch.optim.optimizer"
 GRADIENT_MODULE = "torch.autograd.grad_mode"
+NETWORK_MODULE = "torch.nn.modules.module"
 
 MIN_STEPS_BETWEEN = 2
 """Least number of steps between two validations in a loop without a ``DataLoader``. A model that runs without gradients
 more often, such as a teacher model in every step, counts as a part of the step."""
-
-
-class EnoughTrainings(BaseException):
-    """Raised to end the script after all requested trainings have been measured."""
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -72,10 +78,14 @@ class TorchScript(StepProbe):
     _remedy = "Run a script that trains with torch first."
     _advises = False
 
+    _backend = "torch"
+
     model: str | None = None
     names: list[str] = field(default_factory=list)
     chosen: Collection[int] = ()
     last: float = math.inf
+    note_gradients: Callable[[str], object] = lambda _: None
+    """Function that is called with the name of a function that has computed gradients."""
 
     def _reset(self) -> None:
         super()._reset()
@@ -92,6 +102,13 @@ class TorchScript(StepProbe):
         self._loader: weakref.ref[Loader] | None = None
         self._without_loader = False
         self._validated_at = 0
+        self._ignores_gradients = False
+        self._manual: ManualUpdates | None = None
+        self._first_step_began: int | None = None
+        self._compiling: CompileTimes | None = None
+        self._calls = FirstCalls()
+        self._calls.on_call = self._end_described
+        self._optimizers: weakref.WeakSet[Optimizer] = weakref.WeakSet()
         self.updates = 0
         """Number of updates of weights so far, by any optimizer."""
         self.profiles_kept = 0
@@ -116,6 +133,57 @@ class TorchScript(StepProbe):
     def watch_optimizer(self, module: ModuleType) -> None:
         """Detect every update by an optimizer from now on. ``module`` is ``torch.optim.optimizer``."""
         self._undo.append(module.register_optimizer_step_post_hook(self._on_update).remove)
+        optimizer = module.Optimizer
+        initialize = optimizer.__init__
+
+        @functools.wraps(initialize)
+        def watched(this: Optimizer, *arguments: object, **options: object) -> None:
+            initialize(this, *arguments, **options)
+            if not self._disabled:
+                self._optimizers.add(this)
+                self.ignore_gradients()
+
+        optimizer.__init__ = watched
+        self._undo.append(lambda: setattr(optimizer, "__init__", initialize))
+
+    def watch_autograd(self, module: ModuleType) -> None:
+        """Detect from now on when gradients are computed. ``module`` is ``torch.autograd``.
+
+        Without an optimizer, this is how steps are recognized.
+        """
+        self._undo.append(watch_autograd(module, self._see_first_step, self._on_gradients))
+
+    def watch_networks(self, module: ModuleType) -> None:
+        """Detect the first call of a model, with which the first step begins.
+
+        ``module`` is ``torch.nn.modules.module``.
+        """
+        if self.describes_only:
+            self._watch_calls(module.Module)
+        handle: Any = module.register_module_forward_pre_hook(lambda called, *_: self._see_network(handle, called))
+        self._undo.append(handle.remove)
+
+    def _watch_calls(self, network: Any) -> None:
+        """Note calls of whole models before they compute: a hook that is added during a call comes too late."""
+        call: Callable[..., object] = network.__call__
+        inside = threading.local()
+
+        @functools.wraps(call)
+        def noted(this: Model, *args: Any, **kwargs: Any) -> object:
+            import torch
+
+            trains = torch.is_grad_enabled() and self._optimizers and not (self._disabled or self.updates)
+            if not trains or getattr(inside, "model", None) is not None:
+                return call(this, *args, **kwargs)
+            inside.model = this
+            try:
+                self._calls.note(this, args, kwargs)
+                return call(this, *args, **kwargs)
+            finally:
+                inside.model = None
+
+        network.__call__ = noted
+        self._undo.append(lambda: setattr(network, "__call__", call))
 
     def watch_gradients(self, module: ModuleType) -> None:
         """Detect from now on when the script turns gradients off. ``module`` is ``torch.autograd.grad_mode``.
@@ -160,7 +228,69 @@ class TorchScript(StepProbe):
         """Remove the hooks from torch and save the profile. Called after the script has ended, perhaps by ``error``."""
         while self._undo:
             self._undo.pop()()
+        if self._compiling is not None:
+            self._compiling.stop()
+        if self._recording is not None and self._is_manual() and self._recording.steps_begun < LEAST_STEPS:
+            self.ignore_gradients()
         self._finish(error)
+
+    def _see_network(self, handle: Any, called: Model) -> None:
+        import torch
+
+        if torch.is_grad_enabled() and not self._disabled:
+            self._see_first_step()
+            handle.remove()
+            self._calls.watch(called)
+
+    def _end_described(self) -> None:
+        """Describe the training at the first call of its model, if a single optimizer says which weights it trains."""
+        running, optimizers = self._running(), list(self._optimizers)
+        if not self.describes_only or len(optimizers) != 1 or self._disabled or self.updates:
+            return
+        recording, optimizer = self._recording, optimizers[0]
+        if recording is None:
+            recording = self._start(self, backend=self._backend)
+            recording.facts.model_name = self.model
+        self._optimizer = weakref.ref(optimizer)
+        if running is not None:
+            self._describe(recording, _weights_of(optimizer), running.loader)
+        else:
+            recording.facts.describe_torch(_shapes_of(_weights_of(optimizer)), None, workers=recording.workers)
+            recording.torch_state, recording.calls = self._read_state, self._calls
+        recording.facts.epochs = find_epochs(sys._getframe(1))
+        with self.disabled():
+            super()._end_described()
+        if running is None:
+            recording.drop()
+            self._release()
+
+    def _see_first_step(self) -> None:
+        if self._first_step_began is None and not self._disabled:
+            self._compiling = self._compiling or CompileTimes()
+            self._first_step_began = time.perf_counter_ns()
+
+    def ignore_gradients(self) -> None:
+        """Ignore gradients without an optimizer from now on, because the script trains in another way.
+
+        Such gradients then explain or test a model. Those that were recorded until now are no training either.
+        """
+        self._ignores_gradients = True
+        if self._recording is not None and self._is_manual():
+            self._recording.drop()
+            self._release()
+            self._first_step_began = None
+            self._number, self._without_loader, self._weights = 0, False, []
+
+    def _is_manual(self) -> bool:
+        return self._optimizer is not None and isinstance(self._optimizer(), ManualUpdates)
+
+    def _on_gradients(self, find_weights: Callable[[], list[Tensor]], function: str) -> None:
+        if self._disabled:
+            return
+        self.note_gradients(function)
+        if not self._ignores_gradients:
+            self._manual = self._manual or ManualUpdates(find_weights())
+            self._on_update(self._manual)
 
     def _on_update(self, optimizer: Optimizer, *_: object) -> None:
         self.updates += 1
@@ -169,7 +299,7 @@ class TorchScript(StepProbe):
             self._optimizer = weakref.ref(optimizer)  # the probe must not keep the weights in memory
         if self._without_loader:
             self._end_loop_step(optimizer)
-        elif not self._number and not self._disabled and self._running() is None and self._is_chosen(1):
+        elif not self._number and not self._disabled and not self._reads_batches() and self._is_chosen(1):
             self._begin_loop(optimizer)
 
     def _read_state(self) -> tuple[list[Tensor], list[Optimizer]]:
@@ -182,21 +312,36 @@ class TorchScript(StepProbe):
     # -- a loop without a loader -------------------------------------------------------------------------------------
 
     def _begin_loop(self, optimizer: Optimizer) -> None:
-        """Start recording a loop without a ``DataLoader``, after its first update, which counts as initialization."""
+        """Start recording a loop without a ``DataLoader``, after its first update.
+
+        If it is not known when the first step began, the first step counts as initialization.
+        """
         if self._recording is not None:  # of a pass that was no training
             self._recording.drop()
             self._release()
         self._without_loader, self._number = True, 1
         synchronize_devices()
         self._optimizer = weakref.ref(optimizer)
-        recording = self._start(self, backend="torch")
+        began = self._first_step_began
+        since = time.perf_counter_ns() - began if began is not None else None
+        recording = self._start(self, backend=self._backend)
         with recording.timer.leave_out():
             recording.facts.model_name = self.model
             recording.name = self.names.pop(0) if self.names else None
             recording.facts.describe_torch(_shapes_of(_weights_of(optimizer)), None, workers=recording.workers)
-            recording.torch_state = self._read_state
-        recording.timer.begin_epoch(0)
-        recording.timer.open()
+            recording.torch_state, recording.calls = self._read_state, self._calls
+        timer = recording.timer
+        if since is not None:
+            timer.start_earlier(since)
+            if self._compiling is not None:
+                recording.watch_compiling_since(self._compiling)
+            if recording.init is not None:
+                recording.init = (max(0.0, recording.init[0] - since / 1e9), recording.init[1])
+        timer.begin_epoch(0)
+        timer.open(at=timer.mark if since is not None else None)
+        if since is not None:
+            recording.end_step(0, last=True)
+            recording.note()
 
     def _end_loop_step(self, optimizer: Optimizer) -> None:
         recording = self._recording
@@ -217,24 +362,28 @@ class TorchScript(StepProbe):
 
     # -- passes over data --------------------------------------------------------------------------------------------
 
-    def _begin_pass(self, loader: Loader, iterate: Iterate) -> Iterator[Batch]:
+    def _may_train(self) -> bool:
+        """Whether a pass over data that begins now may be an epoch of training."""
         import torch
 
+        return bool(torch.is_grad_enabled())
+
+    def _begin_pass(self, loader: Loader, iterate: Iterate) -> Iterator[Batch]:
         self._end_validation()
         running = self._running()
         if self._without_loader:
             return iterate(loader)
-        unsure = False
-        if torch.is_grad_enabled():
+        unsure, may_train = False, self._may_train()
+        if may_train:
             if running is not None and running.read and running.loader is not loader:
                 return iterate(loader)  # additional data of a training
             usual = self._loader() if self._loader is not None else loader
             unsure = loader is not usual and self._recording is not None and self._recording.timer.current is not None
-        if torch.is_grad_enabled() and not unsure:
+        if may_train and not unsure:
             self._end_epoch()
             self._end_when_enough()
             if self._recording is None and not self._number and self._is_chosen(1):
-                self._start(self, backend="torch").facts.model_name = self.model
+                self._start(self, backend=self._backend).facts.model_name = self.model
             begun = _Pass(self, loader, iterate, training=True)
             self._training = weakref.ref(begun)
             self._new_pass = True
@@ -254,6 +403,10 @@ class TorchScript(StepProbe):
     def _running(self) -> _Pass | None:
         return self._training() if self._training is not None else None
 
+    def _reads_batches(self) -> bool:
+        """Whether the script is in a pass over its data, so that this pass measures the steps."""
+        return self._running() is not None
+
     def _is_chosen(self, number: int) -> bool:
         return not self.chosen or number in self.chosen
 
@@ -263,7 +416,7 @@ class TorchScript(StepProbe):
         optimizer = self._optimizer() if self._optimizer is not None else None
         weights = _weights_of(optimizer) if optimizer is not None else []
         same = len(weights) == len(self._weights) and all(
-            trained == weight.requires_grad and reference() is weight
+            trained == _is_trained(weight) and reference() is weight
             for (reference, trained), weight in zip(self._weights, weights, strict=True)
         )
         if not self._number or (weights and not same):
@@ -284,20 +437,25 @@ class TorchScript(StepProbe):
             if self._number >= self.last:
                 raise EnoughTrainings
         self._number += 1
-        self._weights = [(weakref.ref(weight), weight.requires_grad) for weight in weights]
+        self._weights = [(weakref.ref(weight), _is_trained(weight)) for weight in weights]
         self._epochs, self._cut_short = 0, False
         if not self._is_chosen(self._number):
             take_initialization()  # counts the training
             return
         recording = self._recording
         if recording is None:
-            recording = self._start(self, backend="torch")
+            recording = self._start(self, backend=self._backend)
             recording.timer.start_earlier(since)
             recording.facts.model_name = self.model
         loader = first.loader
         recording.name = self.names.pop(0) if self.names else None
+        self._describe(recording, weights, loader)
+        if self.describes_only:
+            recording.facts.epochs = find_epochs(sys._getframe(1))
+
+    def _describe(self, recording: Recording, weights: Sequence[Tensor], loader: Loader) -> None:
         recording.facts.describe_torch(_shapes_of(weights), loader, workers=recording.workers)
-        recording.torch_state = self._read_state
+        recording.torch_state, recording.calls = self._read_state, self._calls
         recording.facts.steps = length_of(loader)
         if not loader.drop_last and recording.facts.steps is not None and recording.workers == 1:
             recording.facts.counted_examples = length_of(loader.dataset)
@@ -526,7 +684,11 @@ def _weights_of(optimizer: Optimizer) -> list[Tensor]:
 
 def _shapes_of(weights: Iterable[Tensor]) -> list[tuple[tuple[int, ...], bool]]:
     """Return shape of each weight, and whether it is trained."""
-    return [(tuple(weight.shape), bool(weight.requires_grad)) for weight in weights]
+    return [(tuple(weight.shape), _is_trained(weight)) for weight in weights]
+
+
+def _is_trained(weight: Tensor) -> bool:
+    return bool(getattr(weight, "requires_grad", True))  # a variable of TensorFlow has gradients
 
 
 def _is_called_by_torch(frame: FrameType) -> bool:

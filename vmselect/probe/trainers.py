@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Sized
 from dataclasses import replace
 from typing import Any, TypeAlias
 
+from vmselect.describing.huggingface import read_precision
 from vmselect.probe.checkpoints import Scratch
 from vmselect.probe.environment import (
     Batch,
@@ -91,6 +92,8 @@ class TrainerProbe(StepProbe):
             ]
             facts.describe_torch(weights, loader, workers=recording.workers)
             recording.torch_state = lambda: ([*model.parameters(), *model.buffers()], optimizers())
+            recording.calls.watch(model)
+            recording.calls.on_call = self._end_described
             facts.steps, facts.epochs = steps, epochs
             facts.fit = replace(facts.fit, validation_freq=validation_freq, has_validation=validates)
             once = math.isclose(validations_per_epoch, 1)
@@ -125,11 +128,11 @@ class TrainerProbe(StepProbe):
         reached = self._read <= self.steps < self._batches
         covers, first, self._read = self._batches - self._read, not self._read, self._batches
         if not recording.end_step(self._batches - 1, covers, last=self.stop and (passing or late or reached)):
-            return False
+            return recording.stop_requested
         if not self._epochs and first:
             recording.note()
         if not self.stop or final:
-            return False
+            return recording.stop_requested
         enough = self._batches > self.steps and recording.is_steady(self.steady_seconds)
         if passing or enough or late:
             self._cut_epoch = self._cut_short = True
@@ -170,7 +173,7 @@ class TrainerProbe(StepProbe):
         recording.note()
         self._epochs += 1
         if not self.stop:
-            return False
+            return recording.stop_requested
         seen = self._validations_seen >= self.validations or not self._validates
         enough = (self._epochs >= max(1, self.validations) and seen) or recording.is_late(self.seconds)
         epochs, steps = recording.facts.epochs, recording.facts.steps
@@ -283,8 +286,11 @@ class LightningProbe(TrainerProbe):
         batches = loop.max_batches if math.isfinite(loop.max_batches) else None
         accumulate = trainer.accumulate_grad_batches
         steps, epochs = batches, trainer.max_epochs if trainer.max_epochs not in (None, -1) else None
-        if epochs is None and trainer.max_steps > 0 and self.stop:
-            steps, epochs = count_batches(trainer.max_steps, accumulate, batches), 1
+        total = count_batches(trainer.max_steps, accumulate, batches) if trainer.max_steps > 0 else None
+        if epochs is None and total and (self.stop or not batches):
+            steps, epochs = total, 1
+        elif epochs is None and total and batches:
+            epochs = math.ceil(total / batches)
         # A float val_check_interval has become a number of batches here; infinity means no validation within epochs.
         each = trainer.val_check_batch
         often = steps / each if steps and each and math.isfinite(each) and each < steps else 1.0
@@ -300,6 +306,10 @@ class LightningProbe(TrainerProbe):
             optimizers=lambda: trainer.optimizers,
         )
         recording.facts.early_stopping = find_earliest_stop(trainer.callbacks)
+        recording.facts.initial_epoch = trainer.current_epoch
+        if total and not (steps and epochs and steps * epochs < total):
+            recording.facts.steps_left = total - count_batches(trainer.global_step, accumulate, batches)
+        recording.shows_progress = trainer.progress_bar_callback is not None
         # With accumulated gradients, the probe does not wait for the GPU after each batch.
         if accumulate == 1 or module.device.type == "cpu":
             recording.observation.time_fetches(loop.epoch_loop, "_on_before_fetch", "_on_after_fetch")
@@ -405,9 +415,11 @@ class HuggingFaceProbe(TrainerProbe):
         steps = in_epoch = length_of(loader)
         epochs: int | None = state.num_train_epochs if in_epoch else None
         # In the state, the number of epochs is rounded up.
-        in_steps = self.stop and (args.max_steps > 0 or args.num_train_epochs != state.num_train_epochs)
+        limited = args.max_steps > 0 or args.num_train_epochs != state.num_train_epochs
+        in_steps = limited and (self.stop or not in_epoch)
+        total = count_batches(state.max_steps, accumulate, in_epoch)
         if in_steps:
-            steps, epochs = count_batches(state.max_steps, accumulate, in_epoch), 1
+            steps, epochs = total, 1
         strategy = _word(args.eval_strategy)
         self._forced = strategy == "steps" and bool(state.eval_steps)
         if self._forced and steps:
@@ -427,9 +439,13 @@ class HuggingFaceProbe(TrainerProbe):
             validates=strategy in ("steps", "epoch") and not (often < 1 and in_steps),
             optimizers=lambda: [objects["optimizer"]],
         )
+        recording.calls.precision = read_precision(args)
         calls = walk_up(sys._getframe())
         trainer = next((local.get("self") for name, local in calls if name == "_inner_training_loop"), None)
         recording.facts.early_stopping = _find_earliest_stop(trainer, often)
+        recording.facts.initial_epoch = 0 if in_steps else int(state.epoch or 0)  # of a training that is resumed
+        recording.facts.steps_left = total - count_batches(state.global_step, accumulate, in_epoch)
+        recording.shows_progress = not args.disable_tqdm
         recording.observation.time_fetches(trainer, "get_batch_samples", "get_batch_samples")
 
     def on_epoch_begin(self, args: Arguments, state: State, control: Control, **objects: Model) -> None:

@@ -25,13 +25,14 @@ from typing import Any
 
 import psutil
 
-from vmselect._checks import check_count, check_flag, check_name, check_number, maybe
-from vmselect._io import S3_PROTOCOLS, Address, open_files, pricing_folder, read_address, translating
-from vmselect.errors import ArgumentError, CatalogError, TransferError
+from vmselect._checks import check_count, check_flag, check_number, maybe, suggest_arguments
+from vmselect._io import S3_PROTOCOLS, Address, open_files, read_address, translating
+from vmselect.errors import ArgumentError, TransferError
 from vmselect.probe.inference import run_together
 from vmselect.probe.recording import CommonOptions, Factors, RecordPath, check_target, choose_path, read_facts
 from vmselect.probe.sampling import Observation
 from vmselect.records.base import new_id
+from vmselect.records.egress import egress_price
 from vmselect.records.step_times import detect_warmup
 from vmselect.records.transfer import MAX_FILES, Direction, Label, TransferRecord, TransferSetup
 from vmselect.records.usage import Phase
@@ -236,6 +237,7 @@ class Leftover:
     reason: str = ""
 
 
+@suggest_arguments()
 def clean_transfers(
     url: str, *, options: Mapping[str, Any] | None = None, everything: bool = False
 ) -> tuple[Leftover, ...]:
@@ -414,46 +416,6 @@ class Engine:
 
 
 @dataclass(frozen=True)
-class EgressPrice:
-    """The price in USD of sending a gigabyte (1,000,000,000 bytes) from ``provider`` to the internet.
-
-    ``date`` is the day on which the price was valid, ``scope`` the traffic to which it applies, and ``source`` where
-    it was published.
-    """
-
-    provider: str
-    usd_per_gb: float
-    date: str
-    scope: str
-    source: str
-
-
-def egress_price(provider: str, *, date: str | None = None) -> EgressPrice | None:
-    """Return the newest egress price of ``provider`` up to ``date`` (YYYY-MM-DD); None if the provider is unknown.
-
-    >>> egress_price("aws").usd_per_gb
-    0.09
-    >>> egress_price("nobody") is None
-    True
-    """
-    name, day = check_name("provider", provider), maybe(check_name, "date", date)
-    prices = [price for price in egress_prices() if price.provider == name and (day is None or price.date <= day)]
-    if not prices and day is not None and egress_price(name) is not None:
-        raise ArgumentError(f"No egress price of {name} is known up to {day}. Pass the price, or a later date.")
-    return max(prices, key=lambda price: price.date, default=None)
-
-
-@functools.cache
-def egress_prices() -> tuple[EgressPrice, ...]:
-    """Return all egress prices that ship with vmselect."""
-    path = pricing_folder() / "egress.json"
-    try:
-        return tuple(EgressPrice(**row) for row in json.loads(path.read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError) as broken:
-        raise CatalogError(f"{path} is damaged ({broken}). Install vmselect again.") from None
-
-
-@dataclass(frozen=True)
 class TransferPlan:
     """Size and cost of a transfer, computed before it starts."""
 
@@ -513,6 +475,7 @@ def plan_transfer(
     return TransferPlan(address, count, round(total / count), check_count("streams", streams, most=256), price, basis)
 
 
+@suggest_arguments()
 def probe_transfer(
     url: str,
     path: RecordPath = None,

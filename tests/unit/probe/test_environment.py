@@ -119,6 +119,42 @@ def test_index_and_number_of_workers(
     assert environment.count_replicas(SimpleNamespace(distribute_strategy=strategy)) == 4
 
 
+@pytest.mark.parametrize(
+    ("strategy", "expected"),
+    [
+        ("MirroredStrategy", "mirrored"),
+        ("MultiWorkerMirroredStrategy", "all_reduce"),
+        ("_DefaultDistributionStrategy", None),
+        ("ParameterServerStrategy", None),
+    ],
+)
+def test_how_the_devices_of_a_strategy_train_together(strategy: str, expected: str | None) -> None:
+    made = type(strategy, (), {"num_replicas_in_sync": 2})()
+    assert environment.read_parallelism(SimpleNamespace(distribute_strategy=made), "tensorflow") == expected
+
+
+@pytest.mark.parametrize(("gpus", "expected"), [([0, 1, 2], ("data_parallel", 3)), ([], (None, 1))])
+def test_data_parallel_of_torch(
+    gpus: list[int], expected: tuple[str | None, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wrapper = type("DataParallel", (), {"device_ids": gpus})
+    nothing = SimpleNamespace(is_available=lambda: False)
+    torch = SimpleNamespace(nn=SimpleNamespace(DataParallel=wrapper), distributed=nothing, cuda=nothing)
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    model = wrapper()
+    fields = environment.read_framework(model, "torch")
+    assert (fields["parallelism"], fields["replicas"]) == expected
+    assert fields["framework_gpus"] == (len(gpus) or 0)
+
+
+def test_workers_of_torch_sum_their_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
+    distributed = SimpleNamespace(
+        is_available=lambda: True, is_initialized=lambda: True, get_rank=lambda: 0, get_world_size=lambda: 2
+    )
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(distributed=distributed))
+    assert environment.read_parallelism(None, "torch") == "all_reduce"
+
+
 def test_a_model_without_a_strategy_has_one_worker_and_replica() -> None:
     assert environment.read_worker(SimpleNamespace()) == (0, 1)
     assert environment.count_replicas(None) == 1

@@ -14,11 +14,20 @@ import pytest
 
 import vmselect as vs
 from vmselect.errors import ArgumentError
+from vmselect.probe import sampling
 from vmselect.probe.sampling import Alarm, Observation, watch_call
 from vmselect.probe.transfer import Storage
 from vmselect.records.usage import Limits, Summary, Usage
 
 SUMMARY = Summary(count=1, seconds=1.0, mean=0.5, maximum=0.5, p50=0.5, p95=0.5)
+
+
+def wait_for_samples(phase: str | None = None) -> None:
+    """Wait until the running sampler has taken a sample of ``phase`` (None: of the current one)."""
+    (sampler,) = sampling._RUNNING
+    wanted, deadline = phase or sampler._phase, time.monotonic() + 60
+    while wanted not in sampler.usage().phases and time.monotonic() < deadline:
+        time.sleep(0.02)
 
 
 def samplers() -> list[str]:
@@ -27,7 +36,7 @@ def samplers() -> list[str]:
 
 def test_calls_are_sampled_by_phase(tmp_path: Path) -> None:
     with vs.serving.probe_inference(tmp_path, instance_type="here", sample=0.1, verbose=0) as probe:
-        record = probe.run(lambda first: time.sleep(0.4 if first else 0.05), [True] + [False] * 9)
+        record = probe.run(lambda _: wait_for_samples(), [None] * 10)
     assert not samplers()
     assert {"first_call", "calls"} <= set(record.usage.phases)
     mean = record.usage.mean("cpu_share")
@@ -40,7 +49,7 @@ def test_calls_are_sampled_by_phase(tmp_path: Path) -> None:
 
 def test_a_function_that_raises_ends_the_sampling() -> None:
     def answer(_: Any) -> None:
-        time.sleep(0.3)
+        wait_for_samples()
         raise KeyError("on purpose")
 
     with vs.serving.probe_inference(instance_type="here", sample=0.1, verbose=0) as probe, pytest.raises(KeyError):
@@ -62,11 +71,11 @@ def test_without_sampling_no_thread_is_started() -> None:
 def test_transfers_are_sampled_by_direction(tmp_path: Path) -> None:
     class Slow(Storage):
         def upload(self, *given: Any, **options: Any) -> Any:
-            time.sleep(0.4)
+            wait_for_samples("upload")
             return super().upload(*given, **options)
 
         def download(self, *given: Any, **options: Any) -> Any:
-            time.sleep(0.4)
+            wait_for_samples("download")
             return super().download(*given, **options)
 
     record = vs.serving.probe_transfer(
@@ -126,7 +135,7 @@ def test_sampling_ends_with_the_call_although_its_traceback_is_kept() -> None:
     def fit(observed: Observation) -> None:
         observed.start(watch_call(sys._getframe()))
         observed.enter("steady_steps")
-        time.sleep(0.3)
+        wait_for_samples("steady_steps")
         raise Broken
 
     observed = Observation(0.1)

@@ -190,6 +190,7 @@ def run_lightning(device, probe):
         callbacks=[], loggers=[], fit_loop=SimpleNamespace(**limits, epoch_loop=SimpleNamespace(min_steps=None)),
         accumulate_grad_batches=1, max_epochs=EPOCHS, max_steps=-1, val_check_batch=None, check_val_every_n_epoch=1,
         enable_validation=False, train_dataloader=Loader(), global_step=0, is_last_batch=False, should_stop=False,
+        current_epoch=0, progress_bar_callback=None,
     )  # fmt: skip
     probe.setup(trainer, model, "fit")
     probe.on_train_start(trainer, model)
@@ -212,9 +213,17 @@ def run_lightning(device, probe):
 def run_hugging_face(device, probe):
     probe, control = probe or Nothing(), SimpleNamespace(should_evaluate=False)
     arguments = SimpleNamespace(
-        gradient_accumulation_steps=1, save_strategy="no", eval_strategy="no", max_steps=-1, num_train_epochs=EPOCHS
+        gradient_accumulation_steps=1, save_strategy="no", eval_strategy="no", max_steps=-1, num_train_epochs=EPOCHS,
+        disable_tqdm=True,
+    )  # fmt: skip
+    state = SimpleNamespace(
+        num_train_epochs=EPOCHS,
+        max_steps=EPOCHS * STEPS,
+        save_steps=500,
+        eval_steps=None,
+        epoch=None,
+        global_step=0,
     )
-    state = SimpleNamespace(num_train_epochs=EPOCHS, max_steps=EPOCHS * STEPS, save_steps=500, eval_steps=None)
     known = {"model": Model(), "train_dataloader": Loader()}
     control.should_training_stop = False
     probe.on_train_begin(arguments, state, control, **known)
@@ -316,3 +325,18 @@ def test_a_wait_that_is_not_due_to_the_probe_counts():
     assert blocks.end_step(1, 1, last=True)
     assert timer.last == (0, 1, 26, 1)
     assert drained == [20]
+
+
+def test_what_is_due_ends_no_blocks_of_a_validation():
+    """Until the next step, each batch would wait for the device otherwise."""
+    clock = iter(range(1000)).__next__
+    timer, waits = StepTimer(clock=clock, cpu_clock=lambda: 0), []
+    blocks = StepBlocks(timer, lambda: waits.append(timer.clock()), watched_after=0)
+    timer.begin_epoch(0)
+    timer.open()
+    timer.begin_validation()
+    timer.due = 0
+    assert not any(blocks.end_step(batch, 1, last=False) for batch in range(3))
+    assert not waits
+    timer.end_validation()
+    assert blocks.end_step(3, 1, last=False)

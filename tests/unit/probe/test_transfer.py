@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import vmselect as vs
 from vmselect.cli.serve import read_options
 from vmselect.errors import ArgumentError
-from vmselect.probe.transfer import Content, Storage, egress_price, egress_prices, plan_transfer, read_address
+from vmselect.probe.transfer import Content, Storage, plan_transfer, read_address
 from vmselect.records import TransferRecord
 
 pytest.importorskip("fsspec", reason="transfers need the extra 'transfer', which is not installed")
@@ -109,14 +109,6 @@ def test_a_plan_has_size_and_cost(monkeypatch: pytest.MonkeyPatch) -> None:
         vs.serving.probe_transfer("s3://bucket/x", megabytes=100_000)
     with pytest.raises(ArgumentError, match="usd_per_gb"):  # no price, so no budget can hold
         vs.serving.probe_transfer("sftp://own-server/x", megabytes=1_001, verbose=0)
-
-
-def test_egress_prices_are_dated_and_sourced() -> None:
-    assert {price.provider for price in egress_prices()} == {"aws", "azure", "gcp"}
-    assert all(price.source and price.scope and 0 < price.usd_per_gb < 1 for price in egress_prices())
-    assert egress_price("aws", date="2026-06-01") == egress_price("aws")
-    with pytest.raises(ArgumentError, match="2001-01-01"):
-        egress_price("aws", date="2001-01-01")
 
 
 @settings(deadline=None)
