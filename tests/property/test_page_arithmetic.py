@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import vmselect as vs
+from vmselect.catalog.age import today
 from vmselect.intervals import Interval
 from vmselect.ranking import MEASURES, Interruptions
 from vmselect.ranking.views import PLURALS, REASONS, describe_reason
@@ -98,6 +100,45 @@ def test_values_order_ties_front_verdict_and_reasons_are_pythons(
     for name in MEASURES:
         there = [start for start, _ in found["leaders"].get(name, [])][1:]
         assert there == [change.epochs for change in expected.crossovers(name, up_to=500)]
+
+
+@settings(max_examples=12, deadline=None)
+@given(
+    st.lists(st.tuples(st.sampled_from(["aws", "gcp", "lab"]), st.floats(0.5, 2), st.integers(0, 300)),
+             min_size=2, max_size=6),
+    st.floats(0, 1), st.booleans(),
+)  # fmt: skip
+def test_errors_of_old_prices_and_published_interruptions_too(
+    scripts: Scripts, sold: list[Any], time: float, limited: bool
+) -> None:
+    offers = [
+        OFFER | {"provider": provider, "instance_type": f"m{i % 3}", "region": f"r{i}", "market": "spot",
+                 "usd_per_hour": price, "date": today() - dt.timedelta(days=age)}
+        for i, (provider, price, age) in enumerate(sold)
+    ]  # fmt: skip
+    profiles = [
+        vs.Profile.from_times(
+            instance_type=f"m{i}", batch_size=8, steps_per_epoch=100,
+            iteration_seconds=[0.1 * (1 + i / 9 + k / 9) for k in range(4)],
+        )
+        for i in range(min(3, len(sold)))
+    ]  # fmt: skip
+    offers += [
+        OFFER | {"provider": "aws", "instance_type": "g4ad.2xlarge", "region": region, "market": "spot"}
+        for region in ("eu-central-1", "eu-west-1")
+    ]
+    profiles.append(
+        vs.Profile.from_times(
+            instance_type="g4ad.2xlarge", batch_size=8, steps_per_epoch=100, iteration_seconds=[0.1, 0.11, 0.12, 0.13]
+        )
+    )
+    catalog = sell(on_demand=[9.0] * 3).with_offers(offers)
+    ranking = vs.rank(
+        profiles, epochs=20, catalog=catalog, region="all", market="spot", interruptions={"checkpoint_minutes": 600}
+    )
+    changes = {"budget_usd": 0.05, "deadline_hours": 0.07} if limited else {}
+    expected = ranking.rerank(objective={"cost": 1 - time, "time": time}, **changes)
+    agree(scripts, expected, scripts.rank(ranking, changes | {"weights": {"cost": 1 - time, "time": time}}))
 
 
 TWO_GRIDS = sell(on_demand=[2.0, 1.0, 0.7, 0.5]).with_offers(

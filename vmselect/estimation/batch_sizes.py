@@ -28,15 +28,16 @@ from vmselect.records.identity import check_comparable, identify, list_values
 REACH = 2.0
 """Step times are extrapolated by at most this factor beyond the probed batch sizes."""
 
-INTERPOLATION_WIDTH, HINGE_SHARE, PRIOR_SIZES, EXTRAPOLATION_WIDTH = 0.08, 0.75, 1.0, 0.31
+INTERPOLATION_WIDTH, HINGE_SHARE, PRIOR_SIZES, EXTRAPOLATION_WIDTH = 0.08, 0.8, 2.0, 0.31
 """Relative half-widths at confidence 0.9.
 
 ``INTERPOLATION_WIDTH``: for two probed sizes that differ by a factor of 2; it grows with the square root of the number
 of doublings. ``HINGE_SHARE``: the lower bound also includes this share of the distance to a step time that is constant
 up to some batch size and then proportional to it. ``PRIOR_SIZES``: number of further probed sizes that these two
-constants weigh as much as. ``EXTRAPOLATION_WIDTH``: per doubling from the nearest probed size. The constants of
-interpolation were chosen on PROFET, gavel, Zeus and Sia (``tests/benchmarks/intervals.py``), that of extrapolation on
-one half of the setups of PROFET and gavel, as the narrowest that covers 90 % of both
+constants weigh as much as; with fewer than 2, Gavel is covered in less than 84 %. ``EXTRAPOLATION_WIDTH``: per doubling
+from the nearest probed size. The constants of interpolation were chosen on PROFET, gavel, Zeus and Sia
+(``tests/benchmarks/calibration.py``), that of extrapolation on one half of the setups of PROFET and gavel, as the
+narrowest that covers 90 % of both
 (``tests/benchmarks/batch_sizes.py --choose``).
 """
 

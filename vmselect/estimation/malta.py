@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from vmselect.diagnosis.checks import Disturbance
 from vmselect.errors import EstimateError
 from vmselect.estimation import equations
+from vmselect.estimation.drift import Learned
 from vmselect.estimation.readings import group_validations, whole_epochs
 from vmselect.estimation.runtime import RuntimeModel
 from vmselect.estimation.workload import Workload
@@ -23,7 +24,7 @@ NO_INTERVAL = Finding(
 
 
 def fit_epochs(
-    profiles: Sequence[Profile], workload: Workload, *, confidence: float, disturbance: Disturbance
+    profiles: Sequence[Profile], workload: Workload, *, confidence: float, disturbance: Disturbance, learned: Learned
 ) -> RuntimeModel:
     """Runtime model by equation 5.1 of the dissertation, from times of whole epochs."""
     times = _average([_epoch_times(profile) for profile in profiles])
@@ -36,6 +37,7 @@ def fit_iterations(
     *,
     confidence: float,
     disturbance: Disturbance,
+    learned: Learned,
     validates: bool,
     mean: bool,
 ) -> RuntimeModel:

@@ -13,6 +13,7 @@ from vmselect.diagnosis import Disturbance, Examination
 from vmselect.diagnosis.checks import average_disturbances
 from vmselect.errors import ArgumentError, EstimateError
 from vmselect.estimation.batch_sizes import fit_other_batch_size, group_by_batch_size
+from vmselect.estimation.drift import Learned, learn_repetitions
 from vmselect.estimation.malta import fit_epochs, fit_iterations
 from vmselect.estimation.overheads import describe_cold_run, is_cold, predict_first_run
 from vmselect.estimation.robust import fit_robust
@@ -50,12 +51,14 @@ def fit_runtime(
     method: str = "robust",
     confidence: float = 0.9,
     disturbances: Mapping[str, Disturbance] | None = None,
+    learned: Learned | None = None,
     **fields: Any,
 ) -> RuntimeModel:
     """Runtime model: the time of a training as a function of the number of epochs.
 
     ``fields`` are fields of :class:`Workload`, which replace values of the profiles.
     ``disturbances`` maps the ids of profiles to their disturbances, if they were computed before.
+    ``learned`` is what a larger set of records, with ``profiles``, shows about differences between processes.
     """
     measured = read_records(profiles, Profile)
     title = measured[0].title
@@ -67,7 +70,9 @@ def fit_runtime(
         raise ArgumentError(f"{title}: {wrong}") from None
     if disturbances is None:
         disturbances = {profile.id: Examination.of(profile).disturbance for profile in measured}
-    fitter = _Fitter(method, confidence, workload.boot_seconds or 0.0, disturbances)
+    if learned is None:
+        learned = learn_repetitions(measured)
+    fitter = _Fitter(method, confidence, workload.boot_seconds or 0.0, disturbances, learned)
     workload = replace(workload, boot_seconds=None)  # it is no part of the work that profiles measure
     size = workload.batch_size
     if size is None or all(profile.batch_size in (None, size) for profile in measured):
@@ -86,6 +91,7 @@ class _Fitter:
     confidence: float
     boot_seconds: float
     disturbances: Mapping[str, Disturbance]
+    learned: Learned
 
     def fit(self, profiles: Sequence[Profile], workload: Workload) -> RuntimeModel:
         """Runtime model of repetitions, with those of each repetition alone, which show how far they differ."""
@@ -93,7 +99,9 @@ class _Fitter:
         profiles = sorted(profiles, key=lambda profile: profile.created)
         differences = check_repetitions(profiles, arguments=workload.given)
         model = self._apply(profiles, workload)
-        alone = [self._apply([profile], workload) for profile in profiles] if len(profiles) > 1 else []
+        # Differences that were learned from these repetitions must not hide that they disagree.
+        unlearned = replace(self, learned={})
+        alone = [unlearned._apply([profile], workload) for profile in profiles] if len(profiles) > 1 else []
         totals = [repetition.seconds(1) for repetition in alone]
         # With a single later run, slower steps are no evidence of a cold first run; what occurs once is.
         if is_cold(totals) and (len(alone) > 2 or is_cold([repetition.fixed_seconds for repetition in alone])):
@@ -115,6 +123,7 @@ class _Fitter:
             Workload.of(profiles[0], **workload.given),
             confidence=self.confidence,
             disturbance=average_disturbances(disturbances),
+            learned=self.learned,
         )
         boot = {"boot": (self.boot_seconds, 0.0)} if self.boot_seconds else {}
         return replace(model, method=self.method, terms={**boot, **model.terms})
@@ -201,6 +210,11 @@ def _check_usable(profiles: Sequence[Profile]) -> None:
             raise EstimateError(
                 f"{profile.title}: the training ran out of memory. Remove the profile, or probe with a smaller batch "
                 "size."
+            )
+        if profile.outcome == "described":
+            raise EstimateError(
+                f"{profile.title}: the profile describes a training and has no times. Pass it to vmselect.rank or "
+                "vmselect.predict, which need no times, or probe a machine."
             )
         if profile.timed_in_threads:
             raise EstimateError(

@@ -175,7 +175,9 @@ def expect_waiting(
 
     ``lengths`` contains pairs: lifetime of a pipeline in seconds, and share of epochs with that lifetime.
     ``evidence`` contains the weights of the recorded boundaries. If several pipelines may wait one after the other, the
-    upper bound assumes that each pipeline waits as often as the first.
+    upper bound assumes that each pipeline waits as often as the first. If an epoch may end on either side of a wake-up,
+    all epochs do so on the same side, and the bounds include both sides. If no recorded boundary shows whether the
+    training waits, the lower bound includes a training without any wait.
     """
     hits, misses, again, not_again = (math.fsum(side) for side in zip(Evidence(), *evidence, strict=True))
     # Beta prior: the share expected from the CPU load counts as PRIOR_WEIGHT observed boundaries.
@@ -183,7 +185,8 @@ def expect_waiting(
     share = (PRIOR_WEIGHT * expect_share(profile) + hits) / weight
     pipelines = count_pipelines(profile)
     next_share = (PRIOR_WEIGHT * NEXT_SHARE + again) / (PRIOR_WEIGHT + again + not_again)
-    mean = variance = among = longest = more = 0.0
+    mean = variance = among = longest = more = near = far = 0.0
+    tail, may_cross = int((1 - confidence) / 2 * len(LENGTHS)), False
     for seconds, often in lengths:
         listed = [list_waits(factor * seconds, pipelines) for factor in LENGTHS]
         waits, squares, most = zip(*(_conditional_wait(sums, next_share) for sums in listed), strict=True)
@@ -192,13 +195,24 @@ def expect_waiting(
         variance += often * statistics.pvariance(waits)
         among += often * statistics.fmean(squares)
         longest = max(longest, *most)
-    spread = math.hypot(mean * math.sqrt(share * (1 - share) / (weight + 1)), share * math.sqrt(variance))
-    width = quantile(confidence, 30.0) * spread
+        ordered = sorted(waits)
+        near, far = near + often * ordered[tail], far + often * ordered[-1 - tail]
+        may_cross |= next_wake_up(LENGTHS[tail] * seconds) != next_wake_up(LENGTHS[-1 - tail] * seconds)
+    share_error = math.sqrt(share * (1 - share) / (weight + 1))
+    width = quantile(confidence, 30.0) * math.hypot(mean * share_error, share * math.sqrt(variance))
     value = share * mean
+    below, beyond = min(width, value), max(width, share * (more - mean))
+    if may_cross:
+        error = quantile(confidence, 30.0) * share_error
+        below = max(below, value - max(0.0, share - error) * near)
+        beyond = max(beyond, min(1.0, share + error) * far - value)
+    if not hits + misses:
+        # The load of the CPU alone does not decide it: some trainings on a busy core never wait.
+        below = value
     noise = math.hypot(mean * math.sqrt(share * (1 - share)), math.sqrt(share * among))
     # No epoch waits longer than for the last wake-up, however uncertain the share is.
-    above = min(max(width, share * (more - mean)), longest - value)
-    return Waiting(Level(value, min(width, value), above, noise), share, longest)
+    above = min(beyond, longest - value)
+    return Waiting(Level(value, below, above, noise), share, longest)
 
 
 def _conditional_wait(waits: Sequence[float], next_share: float) -> tuple[float, float, float]:
@@ -504,7 +518,7 @@ class Saves:
                 "saves-by-batches",
                 f"{profile.title}: the estimate does not include the checkpoints every {every} batches, which a short "
                 f"probe rarely records. {allowed}.",
-                "Save once per epoch (save_freq='epoch'), or record a whole epoch with stop=False (--watch).",
+                "Save once per epoch (save_freq='epoch'), or record a whole epoch with stop=False (vmselect watch).",
             )
         if self.now_and_then > LONG_WAIT * epoch_seconds:
             first, later = format_seconds(self.first_ending), format_seconds(self.later_ending)
@@ -513,7 +527,7 @@ class Saves:
                 f"{profile.title}: callbacks took {first} after the first epoch and at most {later} after later "
                 "epochs. The estimate includes the long time once; if it recurs, as a checkpoint would, the training "
                 "takes longer.",
-                "Record more epochs with stop=False (--watch) to find out whether the long time recurs.",
+                "Record more epochs with stop=False (vmselect watch) to find out whether the long time recurs.",
                 "info",
             )
 
@@ -686,7 +700,7 @@ def _find_within_epochs(profiles: Sequence[Profile]) -> Iterator[Finding]:
                 "validations-within-epochs",
                 f"{profile.title}: the training validates within epochs, and the probe ended an epoch early. The "
                 "estimate therefore counts too few validations and is too low.",
-                "Record whole epochs (stop=False, --watch), or validate only at the end of each epoch.",
+                "Record whole epochs (stop=False, vmselect watch), or validate only at the end of each epoch.",
             )
             return
 

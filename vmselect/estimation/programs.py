@@ -10,9 +10,10 @@ from html import escape
 from typing import Any
 
 from vmselect._checks import check_count, check_name, maybe, show
+from vmselect.diagnosis.checks import Disturbance
 from vmselect.errors import ArgumentError, EstimateError
 from vmselect.estimation.methods import Profiles, fit_runtime
-from vmselect.estimation.runtime import TERMS, RuntimeEstimate
+from vmselect.estimation.runtime import TERMS, Quadratic, RuntimeEstimate, RuntimeModel, Waits
 from vmselect.findings import Finding, findings_html, last_of_each_code, table_html
 from vmselect.records import Profile
 from vmselect.records.identity import distinct, identify, read_records
@@ -261,3 +262,79 @@ def _join(fit: FitEstimate, other: FitEstimate) -> FitEstimate:
         findings=last_of_each_code([*second.findings, *first.findings]),
     )
     return replace(fit, times=fit.times + 1, repetitions=min(fit.repetitions, other.repetitions), estimate=together)
+
+
+def combine_models(models: Sequence[RuntimeModel], epochs: Sequence[int], *, at: int) -> RuntimeModel:
+    """The runtime model of a program whose fits have these ``models`` and numbers of ``epochs``.
+
+    The model gives the time of the whole program at ``at`` epochs. At n epochs, each fit has n / at times as many.
+    Half-widths are added, not their squares, because the errors of fits on one machine go together.
+    """
+    first, fits = models[0], list(zip(models, epochs, strict=True))
+    shares = [count / at for count in epochs]
+    passes = [model.validations(count) for model, count in fits]
+    later = math.fsum(m.validation_seconds * max(0.0, n - 1) for m, n in zip(models, passes, strict=True))
+    bounds = [(model.seconds(count), *model.interval(count)) for model, count in fits]
+    each_epoch = math.fsum(model.epoch_seconds * count for model, count in fits)
+    stopped = [min(count, model.early_stopping[0]) if model.early_stopping else count for model, count in fits]
+    until = math.fsum(model.epoch_seconds * count for model, count in zip(models, stopped, strict=True))
+    share_left = until / each_epoch if each_epoch else 1.0
+    return RuntimeModel(
+        title=first.title,
+        method=first.method,
+        confidence=first.confidence,
+        terms=_add_terms(fits, at),
+        first_validation_seconds=math.fsum(
+            model.first_validation_seconds for model, n in zip(models, passes, strict=True) if n >= 1
+        ),
+        validation_seconds=later / (at - 1) if at > 1 else 0.0,
+        low=_add_widths([m.low for m in models], shares, at, math.fsum(value - low for value, low, _ in bounds)),
+        high=_add_widths([m.high for m in models], shares, at, math.fsum(high - value for value, _, high in bounds)),
+        certain=(
+            math.fsum(model.certain[0] for model in models),
+            math.fsum(model.certain[1] * share for model, share in zip(models, shares, strict=True)),
+        ),
+        findings=last_of_each_code([finding for model in models for finding in model.findings]),
+        basis=next((model.basis for model in models if model.basis != "measured"), "measured"),
+        disturbance=_worst([model.disturbance for model in models]),
+        waits=_mean_waits(models, shares),
+        narrowed_by=tuple(dict.fromkeys(remedy for model in models for remedy in model.narrowed_by)),
+        early_stopping=(max(1, round(at * share_left)), at) if share_left < 1 else None,
+    )
+
+
+def _add_terms(fits: Sequence[tuple[RuntimeModel, int]], at: int) -> dict[str, tuple[float, float]]:
+    """Terms of a whole program (seconds once, seconds per epoch), of which none is negative from 1 to ``at`` epochs."""
+    terms: dict[str, tuple[float, float]] = {}
+    for name in TERMS:
+        parts = [(*model.terms[name], count) for model, count in fits if name in model.terms]
+        once = math.fsum(fixed for fixed, _, _ in parts)
+        each = math.fsum(per_epoch * count for _, per_epoch, count in parts) / at
+        # Each fit subtracts its first step once. A short program would subtract more than one of its epochs has.
+        if once < 0 and any(count != at for _, _, count in parts):
+            once, each = 0.0, each + once / at
+        if parts:
+            terms[name] = once, each
+    return terms
+
+
+def _add_widths(sides: Sequence[Quadratic], shares: Sequence[float], at: int, width: float) -> Quadratic:
+    """The squared half-width of a whole program, which is ``width`` at ``at`` epochs."""
+    once = math.fsum(math.sqrt(max(0.0, a)) for a, _, _ in sides) ** 2
+    pairs = zip(sides, shares, strict=True)
+    each = math.fsum(math.sqrt(max(0.0, c)) * share for (_, _, c), share in pairs) ** 2
+    return once, (width**2 - once - each * at**2) / at, each
+
+
+def _worst(disturbances: Sequence[Disturbance]) -> Disturbance:
+    return max(disturbances, key=lambda disturbance: (disturbance.lost, disturbance.faster, disturbance.slower))
+
+
+def _mean_waits(models: Sequence[RuntimeModel], shares: Sequence[float]) -> Waits:
+    parts, total = list(zip((model.waits for model in models), shares, strict=True)), math.fsum(shares)
+    return Waits(
+        mean_seconds=math.fsum(waits.mean_seconds * share for waits, share in parts),
+        longest_seconds=max(waits.longest_seconds for waits, _ in parts),
+        often=math.fsum(waits.often * share for waits, share in parts) / total,
+        epoch_seconds=math.fsum(waits.epoch_seconds * share for waits, share in parts),
+    )

@@ -209,13 +209,13 @@ class Block(NamedTuple):
 class Readings:
     """Readings of all repetitions of one setup, in seconds.
 
-    ``unit`` is "step" or "epoch": what a reading measures. ``blocks`` contains the steady readings of each repetition
-    and epoch. An epoch boundary has three parts: the wrap-up of an epoch before its validation, the ending with the
-    work of other callbacks, and the opening of the next epoch. If the parts were not recorded, the opening contains all
-    three, and ``first_openings`` contains the first boundary of each profile with several boundaries. ``finals``
+    ``unit`` is "step" or "epoch": what a reading measures. ``runs`` contains the steady readings of each repetition, in
+    a block per epoch. An epoch boundary has three parts: the wrap-up of an epoch before its validation, the ending with
+    the work of other callbacks, and the opening of the next epoch. If the parts were not recorded, the opening contains
+    all three, and ``first_openings`` contains the first boundary of each profile with several boundaries. ``finals``
     contains the times after the last epoch. ``pauses`` contains a list of pauses per repetition; all repetitions
     together have ``steps_seen`` steps. Validations are grouped by epoch; ``first_validations`` also contains
-    validations that occur once.
+    validations that occur once. ``summarized`` is True if equal times were given, which count as one.
     """
 
     unit: str = "step"
@@ -223,7 +223,7 @@ class Readings:
     first: list[float] = field(default_factory=list)
     first_units: int = 0
     warmup: list[Block] = field(default_factory=list)
-    blocks: list[Block] = field(default_factory=list)
+    runs: list[list[Block]] = field(default_factory=list)
     first_partials: list[float] = field(default_factory=list)
     later_partials: list[float] = field(default_factory=list)
     first_wrap_ups: list[float] = field(default_factory=list)
@@ -238,6 +238,22 @@ class Readings:
     steps_seen: int = 0
     first_validations: list[list[Validation]] = field(default_factory=list)
     later_validations: list[list[Validation]] = field(default_factory=list)
+    summarized: bool = False
+
+    def add_run(self, profile: Profile, blocks: Sequence[Block]) -> None:
+        """Add the steady readings of ``profile``, a block per epoch.
+
+        Measured times differ. If all times that the user gave are equal, they are one mean or median of another tool.
+        """
+        seconds = [time for block in blocks for time in block.seconds]
+        if profile.outcome == "given" and len(seconds) > 1 and len(set(seconds)) == 1:
+            self.summarized, blocks = True, [Block(seconds[:1], blocks[0].covers[:1])]
+        self.runs.append(list(blocks))
+
+    @property
+    def blocks(self) -> list[Block]:
+        """The steady readings of each repetition and epoch."""
+        return list(chain.from_iterable(self.runs))
 
     @property
     def steady(self) -> Block:
@@ -328,7 +344,7 @@ def _collect_epochs(profile: Profile, readings: Readings) -> None:
     readings.first.append(whole[0].seconds)
     readings.first_units = 1
     if later := [epoch.seconds for epoch in whole[1:]]:
-        readings.blocks.append(Block(later, [1] * len(later)))
+        readings.add_run(profile, [Block(later, [1] * len(later))])
     lengths = _pipeline_seconds(profile)
     for boundary in profile.timeline.boundaries:
         if boundary.final:
@@ -380,7 +396,7 @@ def _collect_steps(profile: Profile, readings: Readings) -> None:
     # A long training stores a sample of its steps. Sums over whole epochs then tell more than the sample.
     dropped = steps.readings > len(steps)
     aggregates = _epoch_aggregates(profile, partials=bool(partials)) if dropped else Block([], [])
-    readings.blocks.extend([aggregates] if aggregates.seconds else [steady[epoch] for epoch in sorted(steady)])
+    readings.add_run(profile, [aggregates] if aggregates.seconds else [steady[epoch] for epoch in sorted(steady)])
 
 
 def _epoch_aggregates(profile: Profile, *, partials: bool) -> Block:

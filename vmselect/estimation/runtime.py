@@ -43,8 +43,9 @@ LONG_WAIT = 0.05
 """Share of the epoch time above which autotune waits and checkpoints are reported."""
 
 TURN_OFF = (
-    "Turn autotuning off (options = tf.data.Options(); options.autotune.enabled = False; "
-    "model.fit(data.with_options(options)))"
+    "Turn autotuning off in the script (options = tf.data.Options(); options.autotune.enabled = False; "
+    "model.fit(data.with_options(options)), where data = tf.data.Dataset.from_tensor_slices((x, y)).batch(size) for "
+    "arrays)"
 )
 FIND_EPOCHS = "Find the number of epochs with a convergence study (ConvergenceProbe), and pass epochs= (--epochs)."
 
@@ -307,7 +308,7 @@ class Waits:
     longest_seconds: float = 0.0
     often: float = 0.0
     epoch_seconds: float = 0.0
-    remedy: ClassVar[str] = f"{TURN_OFF} and probe again, or record whole epochs with EpochProbe."
+    remedy: ClassVar[str] = f"{TURN_OFF} and probe again, or measure the whole training (stop=False, vmselect watch)."
 
     @property
     def are_long(self) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from vmselect._checks import MAX_COUNT, check_count, check_number, check_seconds, maybe, show
+from vmselect._checks import MAX_COUNT, check_count, check_number, check_seconds, maybe, show, suggest_fields
 from vmselect.errors import ArgumentError, EstimateError
 from vmselect.records import Epoch, Profile, Setup
 
@@ -26,6 +26,7 @@ MIN_COUNTS = {
 }
 
 
+@suggest_fields
 @dataclass(frozen=True)
 class Workload:
     """The size of a training. The value of a field that is None comes from the profile.

@@ -6,7 +6,7 @@ import math
 import re
 import statistics
 from bisect import bisect_right
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence, Set
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
@@ -28,6 +28,7 @@ from vmselect.records.identity import (
     distinct,
     has_factors,
 )
+from vmselect.scoring.parts import Parts, work_of
 from vmselect.units import list_some, printable
 
 _AZURE = re.compile(r"Standard_([A-Z]+)\d+(?:-\d+)?([a-z]*)((?:_\w+)?)")
@@ -180,7 +181,7 @@ def match(records: Record | Iterable[Record]) -> Matched:
     """Match the forecasts among ``records`` with the outcomes among them.
 
     Outcomes are :class:`OutcomeRecord` and profiles of whole trainings. Profiles of trainings that a probe stopped are
-    ignored, because they are short probes.
+    ignored, because they are short probes. A training that was resumed is one outcome, with the time of all its parts.
     """
     every_record = read_any(records)
     forecasts = [record for record in every_record if isinstance(record, Forecast)]
@@ -189,7 +190,11 @@ def match(records: Record | Iterable[Record]) -> Matched:
     cases: list[Case] = []
     unscored: list[Unscored] = []
     runs: dict[str, list[tuple[float, float | None]]] = {}
+    resumed = _find_resumed(every_record)
+    joined = {part.id for parts in resumed.values() for part in parts.profiles[:-1]}
     for record in every_record:
+        if record.id in joined:
+            continue
         if isinstance(record, OutcomeRecord):
             if record.forecast not in by_id:
                 reason = "its forecast is not among the records; load the folder with the forecasts too"
@@ -199,7 +204,7 @@ def match(records: Record | Iterable[Record]) -> Matched:
             runs.setdefault(record.forecast, []).append((case.real_seconds, case.real_cost_usd))
             cases.append(case)
         elif isinstance(record, Profile) and record.total_seconds is not None:
-            result = index.match_training(record)
+            result = index.match_resumed(resumed[record.id]) if record.id in resumed else index.match_training(record)
             if isinstance(result, Unscored):
                 unscored.append(result)
             else:
@@ -211,6 +216,21 @@ def match(records: Record | Iterable[Record]) -> Matched:
     matched = {mean.forecast.id for mean in real}
     waiting = tuple(forecast for forecast in forecasts if forecast.id not in matched)
     return Matched(tuple(_only_newest(cases)), real, tuple(unscored), waiting)
+
+
+def _find_resumed(records: Iterable[Record]) -> dict[str, Parts]:
+    """The trainings of several parts that were measured from their first epoch to their end, by their last part."""
+    profiles = [record for record in records if isinstance(record, Profile)]
+    ended = [profile for profile in profiles if profile.setup.initial_epoch and profile.outcome == "watched"]
+    works: dict[Hashable, list[Profile]] = {work_of(profile): [] for profile in ended}
+    for profile in profiles if works else ():
+        # What continues from a checkpoint of a complete training is another training, and both have their score.
+        if not (profile.outcome == "watched" and Parts((profile,)).has_all_epochs):
+            works.get(work_of(profile), []).append(profile)
+    every = {profile.id: Parts.of(profile, works[work_of(profile)]) for profile in ended}
+    # A limit may have ended a part, which is then a part of a longer training.
+    inner = {part.id for parts in every.values() for part in parts.profiles[:-1]}
+    return {name: parts for name, parts in every.items() if parts.is_whole and name not in inner}
 
 
 MOST_COMPARED = 20
@@ -270,8 +290,20 @@ class _Index:
         series.append(_Dated(forecast.created.timestamp(), place, forecast))
         self.used_on.setdefault(forecast.instance_type, set()).update(forecast.used)
 
-    def match_training(self, profile: Profile) -> list[Case] | Unscored:
-        """The cases of the newest forecasts that predict this whole training, or the reason why there is none."""
+    def match_resumed(self, parts: Parts) -> list[Case] | Unscored:
+        """The cases of a training that was resumed, with the time of all its parts."""
+        if len({part.instance_type for part in parts.profiles}) > 1:
+            reason = "its parts ran on different machines, so that no forecast predicts the whole"
+            return Unscored(parts.last.title, "several_machines", reason)
+        return self.match_training(parts.join(), earlier=parts.profiles[:-1], note=str(parts))
+
+    def match_training(
+        self, profile: Profile, *, earlier: Sequence[Profile] = (), note: str = ""
+    ) -> list[Case] | Unscored:
+        """The cases of the newest forecasts that predict this whole training, or the reason why there is none.
+
+        ``earlier`` are its other parts, and ``note`` states what resuming it has cost.
+        """
         if profile.instance_type is None:
             reason = "the profile does not name its instance type"
             return Unscored(profile.title, "unknown_instance_type", reason)
@@ -279,6 +311,7 @@ class _Index:
             return Unscored(profile.title, "unknown_epochs", "the profile does not state its number of epochs")
         real = assumed_of(profile)
         seconds = statistics.fmean(list_run_seconds([profile]))
+        ids = {profile.id, *(part.id for part in earlier)}
         newest: dict[tuple[str, str], tuple[tuple[bool, float, int], Case]] = {}
         for kind in self._find_kinds(real, float(profile.epochs_trained)):
             # Other software or callbacks are part of what a forecast may be wrong about; other data are another
@@ -288,9 +321,9 @@ class _Index:
                 continue
             kind.trainings[profile.id] = seconds
             for key, series in kind.series.items():
-                if (chosen := _choose(series, profile)) is None:
+                if (chosen := _choose(series, profile, ids)) is None:
                     continue
-                notes = _note(chosen.forecast, profile, differences)
+                notes = [*_note(chosen.forecast, profile, differences), *([note] if note else [])]
                 case = _make_case(chosen.forecast, profile, seconds, None, notes)
                 nearness = (*_nearness(case), -chosen.place)
                 if key not in newest or nearness > newest[key][0]:
@@ -359,11 +392,11 @@ def _setting(assumed: Assumed, epochs: float) -> tuple[Hashable, ...]:
     return (*assumed.identity._replace(provider=None), model, epochs)
 
 
-def _choose(series: Sequence[_Dated], profile: Profile) -> _Dated | None:
-    """The newest forecast before the training that is not based on it, else the oldest one after it."""
+def _choose(series: Sequence[_Dated], profile: Profile, ids: Set[str]) -> _Dated | None:
+    """The newest forecast before the training that is not based on its records ``ids``, or the oldest after it."""
     end = bisect_right(series, profile.created.timestamp(), key=attrgetter("time"))
     places = chain(range(end - 1, -1, -1), range(end, len(series)))
-    return next((series[place] for place in places if profile.id not in series[place].forecast.used), None)
+    return next((series[place] for place in places if ids.isdisjoint(series[place].forecast.used)), None)
 
 
 def _note(forecast: Forecast, profile: Profile, differences: Iterable[Difference]) -> list[str]:

@@ -112,15 +112,25 @@ class Adjustment(NamedTuple):
     def apply_to_model(self, model: RuntimeModel) -> RuntimeModel:
         """The runtime model ``model`` with this correction."""
         square = (self.ratio * self.factor) ** 2
+        # The distance from the time to its certain part is a bound of the half-width, so it is scaled like one.
+        later = model.validation_seconds
+        times = (
+            model.fixed_seconds + model.first_validation_seconds - later,
+            model.epoch_seconds + later / model.validation_freq,
+        )
+        once, each = (
+            self.ratio * (time - self.factor * (time - part)) for time, part in zip(times, model.certain, strict=True)
+        )
         low, high = (tuple(part * square for part in side) for side in (model.low, model.high))
         return replace(
             model,
-            terms={name: (once * self.ratio, each * self.ratio) for name, (once, each) in model.terms.items()},
+            terms={name: (part[0] * self.ratio, part[1] * self.ratio) for name, part in model.terms.items()},
             first_validation_seconds=model.first_validation_seconds * self.ratio,
             validation_seconds=model.validation_seconds * self.ratio,
             waits=model.waits.scaled(self.ratio),
             low=low,  # type: ignore[arg-type]
             high=high,  # type: ignore[arg-type]
+            certain=(once, each),
         )
 
 

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from vmselect._checks import check_choice
+from vmselect._checks import check_choice, suggest_arguments
 from vmselect._imports import hook
 from vmselect._models import FindingOutput, Output, derive_model, plain
 from vmselect.findings import Finding
@@ -205,6 +205,7 @@ class Score:
         return html
 
 
+@suggest_arguments()
 def score(records: Record | Iterable[Record]) -> Score:
     """Compare the forecasts among ``records`` with the outcomes among them.
 

@@ -55,9 +55,9 @@ def test_a_third_size_shows_the_curvature() -> None:
     bent = interpolate_time({16: 1.0, 64: 2.5, 128: 9.0}, 32)  # 64 lies 39 % below the line through 16 and 128
     plain = interpolate_time({16: 1.0, 64: 2.5}, 32)
     assert straight.value == bent.value == plain.value
-    assert straight.above == pytest.approx(plain.above / math.sqrt(2))  # the prior counts as one more size
+    assert straight.above == pytest.approx(plain.above * math.sqrt(2 / 3))  # the prior counts as two sizes
     per_doubling = (2.5 / (1.0 + 8.0 * 48 / 112) - 1) ** 2 / 3  # 16 to 128 are three doublings, 16 to 64 are two
-    assert bent.above == pytest.approx(math.sqrt(plain.above**2 / 2 + per_doubling / 2 * 2))
+    assert bent.above == pytest.approx(math.sqrt(plain.above**2 * 2 / 3 + per_doubling / 3 * 2))
     assert bent.below > plain.below > straight.below
     near, far = (
         fit_at([profile(32), profile(128), profile(256)], 64),

@@ -22,6 +22,7 @@ from vmselect.estimation.overheads import (
     expect_share,
     expect_waiting,
     find_unseen_saves,
+    next_wake_up,
     split_wait,
     time_boundaries,
     time_partial_batch,
@@ -392,3 +393,21 @@ def test_a_pipeline_may_just_have_missed_a_wake_up() -> None:
     assert split_wait(1.3, 2.3)[1] == 1  # until 2.55 s, and a second of other work
     assert split_wait(2.0, 2.3) == (0.0, None)  # too long for the one, too short for the other
     assert split_wait(2.7, 1.6) == (pytest.approx(0.95), 1)  # too far from 2.55 s to have missed it
+
+
+@pytest.mark.parametrize("seconds", [2.3, 2.5, 2.7])
+def test_close_to_a_wake_up_the_interval_of_the_wait_contains_both_sides(seconds: float) -> None:
+    """Every epoch is a little shorter than predicted, or a little longer: it waits for one wake-up or for the next."""
+    busy = make_profile(environment={"usable_cores": 1})
+    waiting = expect_waiting(busy, [weigh_evidence(1, cut_short=False)] * 5, [(seconds, 1.0)], confidence=0.9)
+    low, high = waiting.each.value - waiting.each.half_width_below, waiting.each.value + waiting.each.half_width_above
+    sides = [next_wake_up(length) - length for length in (2.5, 2.6)]
+    assert low <= sides[0] < 0.1
+    assert high >= 0.95 * sides[1] > 2.3
+    assert high <= waiting.longest
+
+
+def test_away_from_a_wake_up_nothing_is_added_for_another_side() -> None:
+    busy = make_profile(environment={"usable_cores": 1})
+    waiting = expect_waiting(busy, [weigh_evidence(1, cut_short=False)] * 5, [(1.8, 1.0)], confidence=0.9)
+    assert waiting.each.value + waiting.each.half_width_above < next_wake_up(1.8) - 0.8 * 1.8

@@ -24,7 +24,7 @@ def codes(findings: Iterable[Finding]) -> list[str]:
 
 
 def readings_of(seconds: list[float], unit: str = "step") -> Readings:
-    return Readings(unit=unit, blocks=[Block(seconds, [1] * len(seconds))])
+    return Readings(unit=unit, runs=[[Block(seconds, [1] * len(seconds))]])
 
 
 def boundary_codes(boundaries: Boundaries, **setup: Any) -> list[str]:

@@ -142,8 +142,8 @@ def test_the_commands_learn_from_a_history(tmp_path: Path) -> None:
     for record in make_history(30, bias=0.14, noise=0.02):
         record.save(tmp_path / "team")
     learning = ["--recalibrate", str(tmp_path / "team")]
-    for command in ("estimate", "rank"):
-        arguments = [command, str(tmp_path / "profiles"), "-e", "10"]
+    for command, options in (("estimate", []), ("rank", ["--verbose"])):
+        arguments = [command, str(tmp_path / "profiles"), "-e", "10", *options]
         done = runner.invoke(app, [*arguments, *learning])
         assert done.exit_code == 0, done.stderr
         assert "multiplied by" in done.stderr
