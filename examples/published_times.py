@@ -17,6 +17,7 @@ import vmselect as vs
 BATCH_SIZE, STEPS, EXAMPLES = 512, 8_000, 50_000
 STEPS_PER_EPOCH = -(-EXAMPLES // BATCH_SIZE)
 EPOCHS = round(STEPS / STEPS_PER_EPOCH)
+GPUS = {"p2.xlarge": 1, "p2.8xlarge": 8, "p2.16xlarge": 16, "p3.2xlarge": 1, "p3.8xlarge": 4, "p3.16xlarge": 8}
 SECONDS = {  # mean and standard deviation of three runs
     "p2.xlarge": (3602.0, 21.3),
     "p2.8xlarge": (1143.3, 40.7),
@@ -32,7 +33,7 @@ def rank_published() -> vs.Ranking:
     profiles = [
         vs.Profile.from_times(
             instance_type=name, batch_size=BATCH_SIZE, steps_per_epoch=STEPS_PER_EPOCH, epochs=EPOCHS, model="resnet50",
-            total_seconds=[mean - deviation, mean, mean + deviation],
+            total_seconds=[mean - deviation, mean, mean + deviation], gpus=GPUS[name],
         )
         for name, (mean, deviation) in SECONDS.items()
     ]  # fmt: skip

@@ -1,111 +1,90 @@
-"""Probe one small model on this machine as two sizes of machine, price them, rank them, write the report page.
+"""From this computer to a decision: rank the GPU machines of all clouds for a small Keras model, then probe it here.
 
     python examples/quickstart.py
 
-It trains for seconds and needs no account, no cloud and no network. The two "machines" are this computer: once limited
-to one core, once with all cores. They represent two VM types with made-up prices. For real VMs, run the probe on each
-of them, copy the profiles into one folder, and rank them with the prices that ship with vmselect.
+It takes less than a minute on an idle laptop and needs no GPU, no account and no network. The GPU machines are ranked
+by the description of the model, which a busy computer does not disturb. The probe shows what the training would take
+here. Replace the model by your own, or leave your script as it is: vmselect recommend train.py
 """
 
 from __future__ import annotations
 
 import argparse
 import os
-import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
-BATCH_SIZES = (32, 128)
-EPOCHS = [5, 20, 50]
-EXAMPLES, VALIDATION_EXAMPLES = 6_400, 1_280
-EXAMPLE_USD_PER_HOUR = {"standin-one-core": 0.05, "standin-all-cores": 0.09}
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # before TensorFlow is imported, which reports instruction sets
+os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
+
+BATCH_SIZE, EPOCHS = 128, 90
+EXAMPLES = 1_281_167
+"""Images of the whole training, as many as in ImageNet. This example generates a few batches of them."""
 
 
-def train(machine: str, batch_size: int, folder: Path) -> None:
-    """A typical training script; the callback is the only line that vmselect needs."""
-    if machine == "standin-one-core" and hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
-
+def build_model() -> Any:
+    """A small residual network for images of 64 x 64 pixels."""
     import keras
+    from keras import layers
+
+    inputs = keras.Input((64, 64, 3))
+    flow = layers.Conv2D(32, 3, padding="same", use_bias=False)(inputs)
+    for width in (32, 64, 128, 256):
+        for number in range(2):
+            strides = 2 if number == 0 and width > 32 else 1
+            inner = layers.BatchNormalization()(flow)
+            inner = layers.Conv2D(width, 3, strides, padding="same", use_bias=False)(layers.ReLU()(inner))
+            inner = layers.Conv2D(width, 3, padding="same", use_bias=False)(layers.ReLU()(inner))
+            if flow.shape[-1] != width:
+                flow = layers.Conv2D(width, 1, strides, use_bias=False)(flow)
+            flow = layers.Add()([flow, inner])
+    outputs = layers.Dense(1000)(layers.GlobalAveragePooling2D()(flow))
+    model = keras.Model(inputs, outputs, name="small_resnet")
+    model.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    return model
+
+
+def main() -> None:
+    """Describe, rank, print the address of the page, and probe."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--output", type=Path, default=Path("quickstart-output"), help="folder for record and page")
+    arguments = parser.parse_args()
+    print("Importing Keras and vmselect ...", flush=True)
     import numpy as np
 
     import vmselect as vs
 
+    model = build_model()
     random = np.random.default_rng(0)
-    x = random.random((EXAMPLES, 24, 24, 1), dtype="float32")
-    y = random.integers(0, 10, EXAMPLES)
-    x_val, y_val = x[:VALIDATION_EXAMPLES], y[:VALIDATION_EXAMPLES]
+    x = random.random((8 * BATCH_SIZE, 64, 64, 3), dtype="float32")
+    y = random.integers(0, 1000, len(x))
 
-    model = keras.Sequential(
-        [
-            keras.layers.Input((24, 24, 1)),
-            keras.layers.Conv2D(16, 3, activation="relu"),
-            keras.layers.MaxPooling2D(),
-            keras.layers.Conv2D(32, 3, activation="relu"),
-            keras.layers.GlobalAveragePooling2D(),
-            keras.layers.Dense(10),
-        ],
-        name="small_cnn",
-    )
-    model.compile(optimizer="adam", loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True))
-    model.fit(
-        x,
-        y,
-        batch_size=batch_size,
-        epochs=max(EPOCHS),
-        validation_data=(x_val, y_val),
-        verbose=0,
-        callbacks=[vs.IterationProbe(folder, instance_type=machine, verbose=0)],
-    )
+    print("1. All GPU machines of the catalog, by the description of the model:\n", flush=True)
+    ranking = vs.recommend(model, epochs=EPOCHS, batch_size=BATCH_SIZE, examples=EXAMPLES, records=[])
+    print(f"{ranking.headline}\n{ranking.details}\n")
+    for row in ranking.deciding_rows[:5]:
+        print(f"   {row.rank}. {row.instance_type} ({row.gpu_model}, {row.provider} {row.region}): {row.time_text}, "
+              f"{row.cost_text}")  # fmt: skip
+    print(f"\nNext: {ranking.next_probe or 'no probe is worth its price'}")
+    print(f"Report page: {ranking.report(arguments.output / 'report.html').resolve().as_uri()}")
 
-
-def probe_all(folder: Path) -> None:
-    """Run the training above once per machine size and batch size, each in its own process."""
-    runs = [(machine, batch_size) for machine in EXAMPLE_USD_PER_HOUR for batch_size in BATCH_SIZES]
-    environment = {"TF_CPP_MIN_LOG_LEVEL": "3", **os.environ}
-    for number, (machine, batch_size) in enumerate(runs, start=1):
-        started = time.monotonic()
-        print(f"[{number}/{len(runs)}] probing {machine} at batch size {batch_size} ...", end=" ", flush=True)
-        command = [sys.executable, __file__, "--train", machine, str(batch_size), str(folder)]
-        done = subprocess.run(command, env=environment, stderr=subprocess.PIPE, text=True, check=False)
-        if done.returncode != 0:
-            sys.exit(f"failed:\n{done.stderr}")
-        print(f"{time.monotonic() - started:.0f} s")
-
-
-def decide(folder: Path, page: Path) -> None:
-    """Rank the profiles and write the report page."""
-    import vmselect as vs
-
-    offers = [
-        {"provider": "example", "instance_type": name, "region": "here", "market": "on_demand", "usd_per_hour": price}
-        for name, price in EXAMPLE_USD_PER_HOUR.items()
-    ]
-    catalog = vs.Catalog.embedded().with_offers(offers)
-    ranking = vs.rank(vs.load_profiles(folder), epochs=EPOCHS, catalog=catalog, objective="cost", batch_size="all")
-    print(f"\n{ranking}\n")
-    print("The machines are stand-ins (this computer on one core, and on all), and their prices are examples.")
-    print(f"Report page: {ranking.report(page).resolve().as_uri()}")
-
-
-def main() -> None:
-    """Probe, rank, and print the address of the page."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--output", type=Path, default=Path("quickstart-output"), help="folder for profiles and page")
-    parser.add_argument("--train", nargs=3, metavar=("MACHINE", "BATCH_SIZE", "FOLDER"), help=argparse.SUPPRESS)
-    arguments = parser.parse_args()
-    if arguments.train:
-        machine, batch_size, folder = arguments.train
-        train(machine, int(batch_size), Path(folder))
-        return
-    folder = arguments.output / time.strftime("profiles-%Y%m%d-%H%M%S")
-    probe_all(folder)
-    decide(folder, arguments.output / "report.html")
+    print("\n2. A probe of the training on this computer, one line in fit:", flush=True)
+    folder = arguments.output / time.strftime("records-%Y%m%d-%H%M%S")
+    probe = vs.IterationProbe(folder, steps=4, validations=0, seconds=25, instance_type="this-computer")
+    model.fit(x, y, batch_size=BATCH_SIZE, epochs=EPOCHS, verbose=0, callbacks=[probe])
+    try:
+        here = vs.estimate(probe.profile, epochs=EPOCHS, examples=EXAMPLES)
+    except vs.errors.EstimateError:
+        print("   This computer is too busy for a time now. The ranking above does not depend on it.")
+    else:
+        print(f"   The whole training would take {here.seconds / 3600:,.0f} hours here ({here.low / 3600:,.0f} to "
+              f"{here.high / 3600:,.0f}).")  # fmt: skip
 
 
 if __name__ == "__main__":
     try:
         main()
     except KeyboardInterrupt:
-        sys.exit("\nStopped. The profiles made so far are in the output folder.")
+        sys.exit("\nStopped. What was measured is in the output folder.")

@@ -22,7 +22,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from vmselect._checks import check_choice, check_number
+from vmselect._checks import check_choice, check_number, suggest_arguments
 from vmselect._imports import hook
 from vmselect._models import FindingOutput, OpenOutput, Output
 from vmselect.catalog import Catalog
@@ -219,6 +219,7 @@ def _least_squares(design: Floats, outcome: Floats) -> tuple[Floats, float]:
     return coefficients, float(rest @ rest)
 
 
+@suggest_arguments()
 def effects(
     records: object,
     *,

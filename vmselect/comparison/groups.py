@@ -20,7 +20,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 import pandas as pd
 
-from vmselect._checks import check_choice, check_name, check_number, is_number, list_items, several
+from vmselect._checks import check_choice, check_name, check_number, is_number, list_items, several, suggest_arguments
 from vmselect._imports import hook
 from vmselect._models import FindingOutput, Output, make_model
 from vmselect.catalog import Catalog
@@ -74,6 +74,7 @@ SCENARIO_COLUMNS = (
 )  # fmt: skip
 TEST_FIELDS = ("name", "statistic", "p_value", "exact_p_value", "alpha", "significant", "reason")
 SHIFT_COLUMNS = ("group", "run", "after", "before", "then", "percent", "p_value")
+RUN_SHIFT_COLUMNS = ("group", "after", "before", "then", "percent", "p_value")
 
 
 class Result(ABC):
@@ -113,7 +114,8 @@ class Comparison(Result):
     """Groups of runs and the differences between them; made by :func:`vmselect.compare`.
 
     ``groups`` and ``pairs`` are tables, ``test`` shows whether any group differs, ``verdict`` is the result as a
-    sentence, ``shifts`` lists the level shifts inside runs, and ``findings`` the warnings.
+    sentence, ``shifts`` lists the level shifts inside runs, ``run_shifts`` those between runs, and ``findings`` the
+    warnings.
     """
 
     _table = "comparison_html"
@@ -246,6 +248,20 @@ class Comparison(Result):
         ]
         return pd.DataFrame(rows, columns=list(SHIFT_COLUMNS))
 
+    @cached_property
+    def run_shifts(self) -> pd.DataFrame:
+        """A row for each level shift between the runs of a group: number of the last run before it, levels, p value.
+
+        Runs are in the order in which they were made, or in the given order if it is not known.
+        """
+        rows = [
+            {"group": name, **vars(shift), "percent": shift.percent}
+            for name, runs in self.members.items()
+            if not self.within
+            for shift in find_shifts([run.value for run in in_order(runs)])
+        ]
+        return pd.DataFrame(rows, columns=list(RUN_SHIFT_COLUMNS))
+
     @property
     def points(self) -> pd.DataFrame:
         """A row per run: its group, its value, its name and its date."""
@@ -267,6 +283,15 @@ class Comparison(Result):
         if len(self.shifts) > MAX_SHIFTS_SHOWN:
             more = f"{len(self.shifts) - MAX_SHIFTS_SHOWN} more level shifts were found inside runs."
             shifts.append(Finding("level-shift", more, "The table 'shifts' contains all level shifts."))
+        shifts += [
+            Finding(
+                "level-shift",
+                f"{row['group']}: after run {row['after']}, the {self.metric.noun} changes by {row['percent']:+.0f} % "
+                "and stays at that level, so the mean describes neither level.",
+                "Look at chart('runs'), and find out what changed between these runs.",
+            )
+            for row in self.run_shifts.head(MAX_SHIFTS_SHOWN).to_dict("records")
+        ]
         return (*self.run_findings, *shifts)
 
     @property
@@ -309,12 +334,14 @@ class Comparison(Result):
         return self.groups
 
     def chart(self, kind: str = "boxes", **options: object) -> Any:
-        """An Altair chart: ``boxes`` (box plots), ``differences`` from the baseline, ``series`` of readings, or
+        """An Altair chart: ``boxes`` (box plots), ``differences`` from the baseline, ``runs`` (every run in order, or
+        every reading of single runs, with means), ``calendar`` (every run by its date), ``series`` of readings, or
         ``scenarios`` (a bar per scenario and group; a second comparison, passed as ``cost``, is drawn as lines).
         """
         return hook("comparison_chart")(self, kind, **options)
 
 
+@suggest_arguments()
 def compare(
     records: object,
     *,
@@ -453,6 +480,12 @@ def find_incomplete(groups: Groups, name: str) -> list[Finding]:
         "compared."
     )
     return [Finding("incomplete-scenarios", message, "Measure all groups in all combinations.", "info")]
+
+
+def in_order(runs: Sequence[Run]) -> list[Run]:
+    """``runs`` in the order in which they were made, if that is known of all; else as they are."""
+    moments = [run.moment for run in runs]
+    return list(runs) if None in moments else sorted(runs, key=lambda run: run.moment or 0.0)
 
 
 def find_order(groups: Groups, noun: str) -> list[Finding]:
@@ -646,6 +679,11 @@ Scenario = table_model(
 Shift = table_model("Shift", "A level shift inside a run.", SHIFT_COLUMNS, group=str, run=int, after=int)
 
 
+RunShift = table_model(
+    "RunShift", "A level shift between the runs of a group.", RUN_SHIFT_COLUMNS, group=str, after=int
+)
+
+
 class ComparisonOutput(Output):
     """Groups of runs, and the result of the test whether they differ in a metric."""
 
@@ -663,4 +701,5 @@ class ComparisonOutput(Output):
     values: dict[str, list[float]]
     scenarios: list[Scenario]
     shifts: list[Shift]
+    run_shifts: list[RunShift]
     findings: list[FindingOutput]

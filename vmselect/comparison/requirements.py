@@ -2,10 +2,10 @@
 # mypy: disable-error-code="valid-type,call-arg"
 """Requirements with weights and mandatory conditions, and the scores of candidates by these requirements.
 
-A requirement (class ``Need``) is graded by best / value if less is better, and by value / best if more is better. A
-condition has the grade 1 or 0. The score of a candidate is the weighted mean of its grades, from 0 to 100. A candidate
-that fails a mandatory condition (``must``) is excluded, with the reason. Every grade comes with the fact on which it is
-based, and with the source and date of that fact.
+A requirement (class ``Need``) is graded by best / value if less is better, and by value / best if more is better; an
+uptime is graded by its downtime. A condition has the grade 1 or 0. The score of a candidate is the weighted mean of its
+grades, from 0 to 100. A candidate that fails a mandatory condition (``must``) is excluded, with the reason. Every grade
+comes with the fact on which it is based, and with the source and date of that fact.
 
 The models of the JSON (:class:`ScoresOutput`) are at the end of this module.
 """
@@ -15,6 +15,7 @@ from __future__ import annotations
 import datetime as dt
 import math
 import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
@@ -357,6 +358,16 @@ class Need:
         metric = METRICS.get(ALIASES.get(self.name, self.name))
         return metric.better if metric else guess_better(self.name)
 
+    @property
+    def is_uptime(self) -> bool:
+        """Whether the name is that of an uptime (service-level agreement), of which more is better.
+
+        It is graded by the downtime: 99.95 % is five times the downtime of 99.99 %, not nearly the same.
+        """
+        words = set(re.findall(r"[a-z]+", self.name.lower()))
+        named = bool(words & {"sla", "uptime", "availability"}) or {"service", "level"} <= words
+        return named and self.direction == "more"
+
     def is_met(self, value: Plain) -> bool:
         """Whether ``value`` meets the condition. An unknown value (None) does not meet it."""
         if value is None:
@@ -371,10 +382,10 @@ class Need:
         """Return the grade of ``value`` from 0 to 1.
 
         If more is better, the grade is ``value / best``, where ``best`` is the best value of all candidates. If less is
-        better, it is ``best / value``. In both cases it is 0 if a limit is not met. If neither is better, it is 1 if
-        the condition is met, else 0. Without a condition, a fact that is true or false, such as ``managed``, has the
-        grade 1 if it is true. Other values without a direction or a ``best`` (None if no candidate has a number) have
-        the grade 0.
+        better, it is ``best / value``. An uptime is graded by its downtime. In all cases it is 0 if a limit is not met.
+        If neither is better, it is 1 if the condition is met, else 0. Without a condition, a fact that is true or
+        false, such as ``managed``, has the grade 1 if it is true. Other values without a direction or a ``best`` (None
+        if no candidate has a number) have the grade 0.
         """
         if value is None:
             return 0.0
@@ -386,6 +397,9 @@ class Need:
             return 0.0
         if value == best:
             return 1.0  # also if both are 0
+        whole = 1.0 if best <= 1 else 100.0
+        if self.is_uptime and value <= best <= whole:
+            return (whole - best) / (whole - value)
         if min(value, best) <= 0:
             return 0.0  # a ratio with zero or a negative number has no meaning
         return float(best / value if self.direction == "less" else value / best)
@@ -409,7 +423,7 @@ class Requirements:
     ...                       "B": {"cost": 1.0, "uptime": 99.95, "memory_gib": 8},
     ...                       "C": {"cost": 4.0, "uptime": 99.95, "memory_gib": 32}})
     >>> scores.best, scores.table["score"].round(1).tolist(), scores.excluded
-    ('A', [100.0, 62.5], {'B': 'memory_gib is 8, not at least 16'})
+    ('A', [100.0, 42.5], {'B': 'memory_gib is 8, not at least 16'})
     """
 
     needs: Any

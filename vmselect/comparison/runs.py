@@ -356,6 +356,8 @@ class Run:
     date: str | None = None
     moment: float | None = None
     """When the run began, in seconds since 1970; None if the user gave its times."""
+    created: float | None = None
+    """When the record was made, in seconds since 1970; None for plain numbers."""
     scenario: Levels = ()
     """Levels of the factors ``within``: groups are compared only among runs with the same levels."""
 
@@ -552,11 +554,12 @@ def _from_records(
         date = record.created.date().isoformat()
         moment = None if getattr(record, "outcome", "given") == "given" else record.created.timestamp()
         series = tuple(map(float, measured.series(record))) if measured.series else ()
+        created = record.created.timestamp()
         for value in measured.read_runs(record, terms):
             if value is None or not math.isfinite(value):
                 missing.append(levels[record.id])
             else:
-                runs.append(Run(levels[record.id], value, series, title, date, moment))
+                runs.append(Run(levels[record.id], value, series, title, date, moment, created))
     without = tuple(_find_missing(missing, measured))
     return Runs(names, measured, tuple(runs), without, tuple(settings), tuple(remarks), tuple(unique))
 

@@ -18,7 +18,7 @@ from functools import cached_property
 
 import pandas as pd
 
-from vmselect._checks import check_count, check_name, check_share, maybe
+from vmselect._checks import check_count, check_name, check_share, maybe, suggest_arguments
 from vmselect._models import FindingOutput, Output, derive_model
 from vmselect.errors import ComparisonError, EstimateError
 from vmselect.estimation import RuntimeEstimate, estimate
@@ -59,13 +59,21 @@ class Speedup:
     cost_ratio: float
     cost_ratio_low: float
     cost_ratio_high: float
+    metric: str | None = None
+    """Name of the metric whose means follow, such as the accuracy; a larger total batch may lower it."""
+    metric_value: float | None = None
+    metric_alone: float | None = None
 
     def __str__(self) -> str:
         ratio = f"{self.speedup:.2f} times as fast as one ({self.speedup_low:.2f} to {self.speedup_high:.2f})"
         used = f"efficiency {self.efficiency:.0%} ({self.efficiency_low:.0%} to {self.efficiency_high:.0%})"
         batch = f" with the {self.base}" if self.base == SAME_SHARE else ""
         cost = f"{self.cost_ratio:.2f} times the cost"
-        return printable(f"{self.setup}: {self.nodes} {self.unit}s are {ratio}{batch}, {used}, {cost}")
+        quality = ""
+        if self.metric_value is not None:
+            alone = "unknown" if self.metric_alone is None else f"{self.metric_alone:.4g}"
+            quality = f", {self.metric} {self.metric_value:.4g} instead of {alone}"
+        return printable(f"{self.setup}: {self.nodes} {self.unit}s are {ratio}{batch}, {used}, {cost}{quality}")
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,13 +107,16 @@ class Scaling:
         return printable_lines(self.verdict)
 
 
+@suggest_arguments()
 def scaling(
-    records: Profile | Iterable[Profile], *, epochs: int, confidence: float = 0.9, model: str | None = None
-) -> Scaling:
+    records: Profile | Iterable[Profile], *, epochs: int, confidence: float = 0.9, model: str | None = None,
+    metric: str | None = None,
+) -> Scaling:  # fmt: skip
     """Speed-up, efficiency and cost of training ``epochs`` epochs with several workers instead of one.
 
     ``records`` are profiles of trainings with one worker and with several. Setups (instance type, batch size and other
-    factors) are compared separately. ``model`` selects the records of one model.
+    factors) are compared separately. ``model`` selects the records of one model. ``metric``, such as ``val_accuracy``,
+    is shown beside the speed-up: its last logged value, or the one in ``record.metrics``.
 
     >>> import vmselect as vs
     >>> def probed(nodes, seconds):
@@ -123,13 +134,19 @@ def scaling(
     if not profiles:
         raise ComparisonError(f"No record has the model {model}. Leave model= out to use all records.")
     findings = list(check_comparable(profiles, error=ComparisonError))
+    metric = maybe(check_name, "metric", metric)
     times: dict[Identity, tuple[RuntimeEstimate, int]] = {}
+    qualities: dict[Identity, float] = {}
     for identity, group in group_repetitions(profiles).items():
+        if metric is not None and (values := [v for v in (_final(p, metric) for p in group) if v is not None]):
+            qualities[identity] = math.fsum(values) / len(values)
         try:
             times[identity] = estimate(group, epochs=epochs, confidence=confidence), len(group)
         except EstimateError as cannot:
             findings.append(Finding("not-estimated", f"A setup is excluded: {cannot}", "Probe this setup again."))
-    rows = compare_workers(times)
+    if metric is not None and not qualities:
+        raise ComparisonError(f"No record contains the metric {metric!r}. Train to the end, or leave metric= out.")
+    rows = compare_workers(times, metric=metric, qualities=qualities)
     if not rows:
         counts = ", ".join(str(count) for count in sorted({identity.workers for identity in times})) or "none"
         raise ComparisonError(
@@ -139,7 +156,18 @@ def scaling(
     return Scaling(tuple(rows), epochs, confidence, warnings_first([*findings, *_find_warnings(rows, times)]))
 
 
-def compare_workers(times: Mapping[Identity, tuple[RuntimeEstimate, int]]) -> list[Speedup]:
+def _final(profile: Profile, metric: str) -> float | None:
+    """The metric of a record, or its last logged value; None if it has neither."""
+    logged = [value for value in (profile.logs.values.get(metric, ()) if profile.logs else ()) if value is not None]
+    return profile.metrics.get(metric, logged[-1] if logged else None)
+
+
+def compare_workers(
+    times: Mapping[Identity, tuple[RuntimeEstimate, int]],
+    *,
+    metric: str | None = None,
+    qualities: Mapping[Identity, float] | None = None,
+) -> list[Speedup]:
     """Compare each setup with several workers with one worker, or several machines with one machine."""
     rows = []
     for identity, (estimated, runs) in times.items():
@@ -152,7 +180,8 @@ def compare_workers(times: Mapping[Identity, tuple[RuntimeEstimate, int]]) -> li
         for base in (SAME_BATCH, SAME_SHARE) if size else (SAME_BATCH,):
             for unit, (count, alone) in units.items():
                 share = size // count if size else None
-                single = times.get(alone if base == SAME_BATCH else alone._replace(batch_size=share))
+                alone = alone if base == SAME_BATCH else alone._replace(batch_size=share)
+                single = times.get(alone)
                 if count == 1 or single is None:
                     continue
                 value, low, high = single[0].interval.over(estimated.interval)
@@ -165,6 +194,8 @@ def compare_workers(times: Mapping[Identity, tuple[RuntimeEstimate, int]]) -> li
                         efficiency=value / count, efficiency_low=low / count, efficiency_high=high / count,
                         cost_ratio=nodes / value, cost_ratio_low=nodes / high,
                         cost_ratio_high=nodes / low if low else math.inf,
+                        metric=metric, metric_value=(qualities or {}).get(identity),
+                        metric_alone=(qualities or {}).get(alone),
                     )
                 )  # fmt: skip
                 break  # a single worker is the better base; a single machine is used where no worker was measured
@@ -212,7 +243,9 @@ def _find_warnings(rows: Sequence[Speedup], times: Mapping[Identity, tuple[Runti
 # -- JSON output -------------------------------------------------------------------------------------------------------
 
 
-SpeedupRow = derive_model(Speedup, **{field.name: float | None for field in fields(Speedup) if field.type == "float"})
+SpeedupRow = derive_model(
+    Speedup, **{field.name: float | None for field in fields(Speedup) if str(field.type).startswith("float")}
+)
 
 
 class ScalingOutput(Output):

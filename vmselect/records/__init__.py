@@ -13,6 +13,7 @@ from vmselect.records.inference import InferenceRecord as InferenceRecord
 from vmselect.records.training import Boundary as Boundary
 from vmselect.records.training import Epoch as Epoch
 from vmselect.records.training import EpochLogs as EpochLogs
+from vmselect.records.training import FirstStep as FirstStep
 from vmselect.records.training import Fit as Fit
 from vmselect.records.training import InputWait as InputWait
 from vmselect.records.training import Pause as Pause
@@ -24,3 +25,6 @@ from vmselect.records.training import Timeline as Timeline
 from vmselect.records.training import Validation as Validation
 from vmselect.records.transfer import TransferRecord as TransferRecord
 from vmselect.records.usage import Usage as Usage
+from vmselect.records.work import Operation as Operation
+from vmselect.records.work import Operations as Operations
+from vmselect.records.work import Work as Work

@@ -71,6 +71,13 @@ class GpuMemory(Facts):
     optimizer_bytes: Count | None = None
 
 
+Parallelism = Literal["all_reduce", "data_parallel", "mirrored"]
+"""How several GPUs train together. ``all_reduce``: a process per GPU, or a compiled program, sums the gradients in a
+ring (torch DDP, Horovod, JAX). ``data_parallel``: torch's ``DataParallel``, in which one process copies the weights to
+all GPUs in each step and collects the gradients. ``mirrored``: TensorFlow's ``MirroredStrategy``, a ring in one
+process."""
+
+
 class Environment(Facts):
     """Software and hardware of the machine that was measured."""
 
@@ -83,6 +90,7 @@ class Environment(Facts):
     step_timing: Literal["steps", "blocks"] | None = None
     """Whether single steps or blocks of steps were timed on the thread of ``fit``; None if the thread is unknown."""
     replicas: PositiveCount = 1
+    parallelism: Parallelism | None = None
     worker_index: Count = 0
     workers: PositiveCount = 1
     workers_per_machine: PositiveCount | None = None

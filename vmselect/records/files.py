@@ -25,7 +25,7 @@ from typing import Annotated, Any, NamedTuple
 from pydantic import Discriminator, TypeAdapter, ValidationError
 from pydantic_core import from_json
 
-from vmselect._checks import several
+from vmselect._checks import several, suggest_arguments
 from vmselect._io import (
     Folder,
     Place,
@@ -370,6 +370,7 @@ def load_record(path: str | os.PathLike[str], *, kind: str | None = None) -> Rec
     return parse_record(text, source=str(place), kind=kind)
 
 
+@suggest_arguments()
 def load_profiles(*paths: Paths) -> Profiles:
     """Read profiles from files, and from the ``*.json`` files of folders (without subfolders), sorted by file name.
 
@@ -386,6 +387,7 @@ def load_profiles(*paths: Paths) -> Profiles:
         return Profiles(find_records(*(paths or (default_folder(),)), kind="training"))
 
 
+@suggest_arguments()
 def load_records(*paths: Paths) -> list[Record]:
     """Read records of every kind from files and folders, sorted by file name; see :func:`load_profiles`.
 

@@ -41,10 +41,12 @@ MAX_REMARKS = 100
 Identifier = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{32}$")]
 Share = Annotated[float, Field(ge=0, le=1)]
 Usd = Annotated[float, Field(ge=0, le=1e12, allow_inf_nan=False)]
-Basis = Literal["measured", "interpolated", "extrapolated", "predicted"]
+Basis = Literal["measured", "interpolated", "extrapolated", "predicted", "described"]
 """What a runtime is based on: a probe of this machine at this batch size (``measured``), probes at smaller and larger
-batch sizes (``interpolated``), probes only at smaller or only at larger batch sizes (``extrapolated``), or probes of
-other machines (``predicted``)."""
+batch sizes (``interpolated``), probes only at smaller or only at larger batch sizes (``extrapolated``), probes of
+other machines (``predicted``), or the description of the training without any probe on a GPU (``described``)."""
+NEVER_PROBED: tuple[Basis, ...] = ("predicted", "described")
+"""Bases of machines that were never probed."""
 
 
 class Bounds(Part):

@@ -257,6 +257,12 @@ def _read_step_timing(profile: Profile) -> str | None:
     return (environment.step_timing or "steps") if profile.probe == "loop" and environment.framework_gpus else None
 
 
+def _read_replicas(profile: Profile) -> int | None:
+    """Return the number of replicas; None if times were given without the number of GPUs that were used."""
+    unstated = profile.outcome == "given" and profile.environment.framework_gpus is None
+    return None if unstated else profile.environment.replicas
+
+
 CONDITIONS: tuple[Condition, ...] = (
     _task("model", "model", remedy="Choose one model with model=, or rank the models separately."),
     _task("number of parameters", "parameters"),
@@ -299,8 +305,7 @@ CONDITIONS: tuple[Condition, ...] = (
     Condition("steps per epoch", attrgetter("setup.steps_per_epoch"), "run", DATA),
     Condition("validation steps", attrgetter("setup.validation_steps"), "run", VALIDATION),
     Condition("steps per execution", attrgetter("setup.steps_per_execution"), "run"),
-    # Times from elsewhere do not say on how many replicas they were measured.
-    Condition("replicas", lambda profile: profile.environment.replicas if profile.outcome != "given" else None, "run"),
+    Condition("replicas", _read_replicas, "run"),
     Condition(
         "way in which Keras calls callbacks",
         _read_dispatch,

@@ -14,15 +14,26 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cached_property
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple, cast, get_args
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
-from vmselect._checks import check_count, check_mapping, check_name, check_number, check_seconds, list_items, maybe
+from vmselect._checks import (
+    check_choice,
+    check_count,
+    check_mapping,
+    check_name,
+    check_number,
+    check_seconds,
+    list_items,
+    maybe,
+    suggest_arguments,
+)
 from vmselect._imports import hook
 from vmselect.errors import ArgumentError
 from vmselect.findings import Finding, findings_html, table_html
@@ -31,6 +42,7 @@ from vmselect.records.base import (
     Environment,
     Facts,
     Number,
+    Parallelism,
     Part,
     Placement,
     PositiveCount,
@@ -41,6 +53,7 @@ from vmselect.records.base import (
 )
 from vmselect.records.step_times import find_warmup, step_seconds
 from vmselect.records.usage import MeasuredEnergy, Summary, Usage, measured_energy
+from vmselect.records.work import Work
 from vmselect.units import format_bytes, format_seconds, list_all, printable
 
 MAX_STEP_READINGS = 20_000
@@ -52,9 +65,10 @@ Label = Literal["first", "warmup", "opening", "steady", "partial"]
 """Class of a measured step: the very first step (tracing and compilation), a later warm-up step, the first step of a
 later epoch (``opening``), an ordinary step (``steady``), or the smaller last batch of an epoch (``partial``)."""
 
-Outcome = Literal["stopped", "watched", "interrupted", "out_of_memory", "given"]
+Outcome = Literal["stopped", "watched", "interrupted", "out_of_memory", "given", "described"]
 """How the recording ended: the probe stopped the training after enough readings, the training ended by itself, an
-exception interrupted it, it ran out of memory; or the times were measured by another tool."""
+exception interrupted it, it ran out of memory; or the times were measured by another tool; or nothing was measured
+and the record only describes the training."""
 
 Saving = Literal["best", "epochs", "batches"]
 """When checkpoints are saved: after each epoch that is the best so far, after every epoch, or every few batches."""
@@ -230,6 +244,26 @@ class InputWait(Facts):
         return min(1.0, self.seconds / self.wall_seconds) if self.wall_seconds else 0.0
 
 
+class FirstStep(Facts):
+    """Parts of the first step that the framework times: tracing the program, compiling it, trying out kernels.
+
+    None where the framework does not report a part. What remains of the step is its first execution, with the
+    allocation of memory, and whatever is not reported. Autotuning, by XLA or by ``torch.compile``, is a part of
+    compiling; only torch reports it apart.
+    """
+
+    tracing_seconds: Seconds | None = None
+    compiling_seconds: Seconds | None = None
+    autotuning_seconds: Seconds | None = None
+    method: Text
+    """What measured it: ``jax.monitoring``, ``tf.function`` or ``torch.compile``."""
+
+    @property
+    def seconds(self) -> float:
+        """Seconds of tracing and compiling together."""
+        return (self.tracing_seconds or 0.0) + (self.compiling_seconds or 0.0)
+
+
 class Timeline(Part):
     """All recorded times of a training, in seconds."""
 
@@ -242,6 +276,7 @@ class Timeline(Part):
     boundaries: tuple[Boundary, ...] = Field(default=(), max_length=MAX_EPOCHS)
     pauses: tuple[Pause, ...] = Field(default=(), max_length=MAX_STEP_READINGS)
     input_wait: InputWait | None = None
+    first_step: FirstStep | None = None
     wall_seconds: Seconds | None = None
     cpu_seconds: Seconds | None = None
     fit_seconds: Seconds | None = None
@@ -344,6 +379,8 @@ class Profile(Record):
     usage: Usage | None = None
     metrics: Mapping[Text, Number] = Field(default_factory=dict, max_length=1_000)
     logs: EpochLogs | None = None
+    work: Work | None = None
+    """What a step computes, counted from the definition of the model; None in older records."""
 
     @property
     def model(self) -> str | None:
@@ -500,8 +537,9 @@ class Profile(Record):
 
     @property
     def file_stem(self) -> str:
-        """Start of the file name: instance type and batch size."""
-        return f"{self.instance_type or 'unknown'}-{self.batch_size or 'x'}"
+        """Start of the file name: instance type, or that no machine was measured, and batch size."""
+        place = "described" if self.outcome == "described" else "unknown"
+        return f"{self.instance_type or place}-{self.batch_size or 'x'}"
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Profile:
@@ -513,6 +551,7 @@ class Profile(Record):
         return profile
 
     @classmethod
+    @suggest_arguments()
     def from_times(
         cls,
         *,
@@ -536,14 +575,24 @@ class Profile(Record):
         factors: Mapping[str, Any] | None = None,
         gpu_watts: Sequence[float] | float | None = None,
         metrics: Mapping[str, float] | None = None,
+        gpus: int | None = None,
+        precision: str | None = None,
+        parameters: int | None = None,
+        peak_gpu_memory_bytes: int | None = None,
+        parallelism: Parallelism | None = None,
     ) -> Profile:
         """Create a profile from times in seconds that a paper, a log or another tool reports.
 
         Pass times of steps (``first_iteration_seconds`` and ``iteration_seconds``), times of epochs including their
         validation (``first_epoch_seconds`` and ``later_epoch_seconds``), or total times of ``epochs`` epochs
-        (``total_seconds``, one per run), or several of these. ``workers`` is the number of processes that trained
-        together. ``factors`` maps varied settings to their values, such as ``{"nodes": 3}``. ``gpu_watts`` is the mean
-        power of the GPU, or of each GPU, during steady steps.
+        (``total_seconds``, one per run), or several of these. ``factors`` maps varied settings to their values; its
+        ``"nodes"`` is the number of machines that trained together (1). ``gpus`` is the number of GPUs of each machine
+        that the training used, and ``workers`` the number of its processes on all machines. ``batch_size`` counts the
+        examples of a step on all of them. ``parallelism`` is how several GPUs trained together: ``"all_reduce"`` (torch
+        DDP, Horovod, JAX), ``"data_parallel"`` (torch) or ``"mirrored"`` (TensorFlow). ``precision`` is a data type or
+        dtype policy, such as ``"mixed_float16"``, ``parameters`` the model's number of weights,
+        ``peak_gpu_memory_bytes`` the peak of the busiest GPU, and ``gpu_watts`` the mean power of the GPU, or of each
+        GPU, during steady steps.
 
         >>> profile = Profile.from_times(instance_type="p3.2xlarge", batch_size=256, total_seconds=[146.5, 148.0],
         ...     epochs=13, factors={"nodes": 3}, model="seismic-fcn")
@@ -566,6 +615,7 @@ class Profile(Record):
         if steps_per_epoch is None and count is not None and size is not None:
             steps_per_epoch = math.ceil(count / size)
         numbers = {} if metrics is None else check_mapping("metrics", metrics)
+        varied = {} if factors is None else check_mapping("factors", factors)
         watts = _check_times("gpu_watts", gpu_watts)
         with given_as("profile"):
             return cls(
@@ -573,6 +623,7 @@ class Profile(Record):
                 outcome="given",
                 setup=Setup(
                     model=maybe(check_name, "model", model),
+                    parameters=maybe(check_count, "parameters", parameters),
                     batch_size=size,
                     batch_size_source=None if size is None else "given",
                     steps_per_epoch=steps_per_epoch,
@@ -581,8 +632,13 @@ class Profile(Record):
                     validation_examples=maybe(check_count, "validation_examples", validation_examples, least=0),
                 ),
                 timeline=_given_timeline(times, init),
-                environment=Environment(workers=check_count("workers", workers)),
-                factors={} if factors is None else check_mapping("factors", factors),
+                environment=Environment(
+                    **_given_processes(check_count("workers", workers), gpus, varied.get("nodes", 1)),
+                    parallelism=maybe(_check_parallelism, "parallelism", parallelism),
+                    precision=maybe(_check_precision, "precision", precision),
+                    peak_gpu_memory_bytes=maybe(check_count, "peak_gpu_memory_bytes", peak_gpu_memory_bytes),
+                ),
+                factors=varied,
                 placement=Placement.given(instance_type=instance_type, provider=provider, region=region),
                 usage=_given_power(watts) if watts else None,
                 metrics={name: check_number(f"metrics: {name}", value) for name, value in numbers.items()},
@@ -626,6 +682,44 @@ def _given_timeline(times: Mapping[str, Sequence[float]], init: float | None) ->
         ),
         run_seconds=tuple(times["total_seconds"]),
     )
+
+
+def _given_processes(workers: int, gpus: int | None, nodes: Any) -> dict[str, Any]:
+    """Fields of the environment: processes and GPUs of a training on ``nodes`` machines, ``gpus`` of each machine.
+
+    A single worker on several machines is the default of an argument and says nothing, so it is kept as it is.
+    """
+    machines = check_count("factors: nodes", nodes)
+    if workers > 1 and workers % machines:
+        raise ArgumentError(
+            f"{workers} workers cannot be spread equally over {machines} machines. Correct workers= (processes on all "
+            "machines) or the factor nodes."
+        )
+    local = max(1, workers // machines)
+    fields: dict[str, Any] = {"workers": workers, **({"workers_per_machine": local} if workers > 1 else {})}
+    if gpus is None:
+        return fields
+    if check_count("gpus", gpus, least=0) % local:
+        raise ArgumentError(
+            f"{gpus} GPUs of a machine cannot be spread equally over its {local} workers. Correct gpus= (GPUs per "
+            "machine) or workers= (processes on all machines)."
+        )
+    return fields | {"framework_gpus": gpus // local, "replicas": max(1, gpus) * machines}
+
+
+def _check_parallelism(name: str, value: Any) -> Parallelism:
+    """Validate ``value``, a way in which several GPUs train together."""
+    return cast(Parallelism, check_choice(name, value, choices=get_args(Parallelism)))
+
+
+def _check_precision(name: str, value: Any) -> str:
+    """Validate ``value``, the name of a data type or dtype policy: without its number of bits it would be ignored."""
+    text = check_name(name, value)
+    if not re.search("16|32|64", text):
+        raise ArgumentError(
+            f"{name} must name a data type with 16, 32 or 64 bits, such as mixed_float16, not {text!r}."
+        )
+    return text
 
 
 def _given_power(watts: Sequence[float]) -> Usage:
@@ -684,6 +778,7 @@ def summarize(profile: Profile) -> dict[str, str]:
         **before,
         "seconds per step": _format(step_seconds(profile)),
         **after,
+        "first iteration": _format_first_step(timeline.first_step),
         "waits for data": None if wait is None else f"{wait.share:.0%} of the steps' time",
         "processors": None if busy is None else f"{busy:.0%} busy in steady steps",
         "measured power": _format_power(profile.energy),
@@ -725,6 +820,14 @@ def list_html(profiles: Sequence[Profile]) -> str:
     )
     more = f"<p>The first {MAX_LISTED} of {len(profiles):,} profiles.</p>" if len(profiles) > MAX_LISTED else ""
     return table_html(rows, (*columns, "warnings")) + more
+
+
+def _format_first_step(first: FirstStep | None) -> str | None:
+    if first is None:
+        return None
+    parts = {"tracing": first.tracing_seconds, "compiling": first.compiling_seconds}
+    shown = [f"{name} {format_seconds(seconds)}" for name, seconds in parts.items() if seconds]
+    return ", ".join(shown) or None
 
 
 def _format_power(energy: MeasuredEnergy | None) -> str | None:

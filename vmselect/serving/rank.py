@@ -350,7 +350,9 @@ def rank_inference(
     if fewest > most:
         raise ArgumentError(f"instances is ({fewest}, {most}), a minimum above the maximum. Pass the minimum first.")
     services, excluded, findings = gather_services(chosen)
-    priced, unpriced = _price(services, catalog, region=region, market=market)
+    prices = read_catalog(catalog)
+    findings += [prices.outdated] if prices.outdated else []
+    priced, unpriced = _price(services, prices, region=region, market=market)
     excluded += unpriced
     rows: list[ServingRow] = []
     for rate in reversed(loads):  # the last load decides, so its rows come first
@@ -371,14 +373,14 @@ def rank_inference(
 
 def _price(
     services: Sequence[Service],
-    catalog: Catalog | None,
+    catalog: Catalog,
     *,
     region: str | Iterable[str] | None,
     market: str | Iterable[str] | None,
 ) -> tuple[list[tuple[Service, list[PlainOffer]]], list[Excluded]]:
     """Measured machines (services) with their offers in the chosen markets, and exclusions of those without."""
     regions, markets = check_regions("region", region), check_markets("market", market)
-    offers, matched, excluded = match_offers(services, read_catalog(catalog), regions=regions)
+    offers, matched, excluded = match_offers(services, catalog, regions=regions)
     sold_in = offers["market"].to_numpy(dtype=str)
     texts = ["provider", "region", "market", "date"]
     plain = offers[[*texts, "usd_per_hour"]].astype(dict.fromkeys(texts, str))
@@ -533,6 +535,7 @@ RETRIEVAL_COLUMNS = (
 )  # fmt: skip
 
 
+@suggest_arguments()
 def retrieve_and_infer(
     transfers: Any, inferences: Any, *, by: str | Sequence[str] = "provider", confidence: float = 0.95
 ) -> pd.DataFrame:

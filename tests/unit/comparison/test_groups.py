@@ -106,6 +106,16 @@ def test_wrong_arguments_are_errors(options: dict[str, object]) -> None:
         vs.compare(machines(runs=1), **options)
 
 
+def test_a_level_shift_between_runs_is_found_in_order_of_time() -> None:
+    values = [0.8 + 0.001 * (i % 7) for i in range(30)] + [0.4 + 0.001 * (i % 7) for i in range(86)]
+    c = vs.compare({"a": values, "b": [0.6 + 0.001 * (i % 5) for i in range(116)]}, metric="seconds")
+    assert c.run_shifts[["group", "after"]].to_numpy().tolist() == [["a", 30]]
+    assert c.run_shifts["percent"][0] == pytest.approx(-50, abs=1)
+    assert "level-shift" in codes(c)
+    assert json.loads(c.to_json())["run_shifts"][0]["after"] == 30
+    assert vs.compare({"a": values[::-1]}, metric="seconds").run_shifts["after"].tolist() == [86]
+
+
 def test_a_level_shift_inside_a_run_is_found() -> None:
     rng = np.random.default_rng(1)
     steps = np.abs(rng.normal(0.010, 0.0004, 116))

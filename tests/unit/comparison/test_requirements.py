@@ -134,3 +134,19 @@ def test_an_unusable_file_is_an_error_with_its_name(tmp_path: Path, text: str | 
         path.write_text(text)
     with pytest.raises(ComparisonError, match=r"needs\.yaml"):
         vs.stats.Requirements.load(path)
+
+
+@pytest.mark.parametrize("name", ["uptime", "sla_percent", "service-level agreement", "availability"])
+def test_an_uptime_is_graded_by_its_downtime(name: str) -> None:
+    needs = vs.stats.Requirements({name: {"better": "more"}})
+    scores = needs.score({"A": {name: 99.99}, "B": {name: 99.95}})
+    assert scores.totals == {"A": 100.0, "B": pytest.approx(20.0)}
+    shares = needs.score({"A": {name: 0.9999}, "B": {name: 0.9995}})
+    assert shares.totals["B"] == pytest.approx(20.0)
+    never_down = needs.score({"A": {name: 100.0}, "B": {name: 99.95}})
+    assert never_down.totals == {"A": 100.0, "B": 0.0}
+
+
+def test_other_measures_of_which_more_is_better_are_graded_by_their_ratio() -> None:
+    scores = vs.stats.Requirements({"throughput": 1}).score({"A": {"throughput": 100}, "B": {"throughput": 50}})
+    assert scores.totals["B"] == 50.0

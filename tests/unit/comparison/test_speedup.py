@@ -145,3 +145,25 @@ def test_one_and_eight_workers_of_one_machine_are_two_machine_estimates_at_one_p
     assert "m (p, r, on_demand), batch 256, workers 8" in str(ranking.best)
     assert sorted(labels(ranking.candidates, (0, 1)).values()) == ["m", "m · workers 8"]
     assert {candidate["varied"] for candidate in page_data(ranking)["candidates"]} == {None, "workers 8"}
+
+
+def with_quality(nodes: int, seconds: float, **more: object) -> vs.Profile:
+    made = vs.Profile.from_times(
+        instance_type="m", batch_size=96, steps_per_epoch=100, iteration_seconds=[seconds] * 9, **more,  # type: ignore[arg-type]
+    )  # fmt: skip
+    return made.model_copy(update={"factors": {"nodes": nodes}})
+
+
+def test_a_metric_is_shown_beside_the_speed_up() -> None:
+    records = [
+        with_quality(1, 0.40, metrics={"accuracy": 0.72}),
+        with_quality(3, 0.20, metrics={"accuracy": 0.68}),
+        with_quality(3, 0.20, metrics={"accuracy": 0.70}),
+    ]
+    (row,) = vs.stats.scaling(records, epochs=5, metric="accuracy").rows
+    assert (row.metric, row.metric_value, row.metric_alone) == ("accuracy", pytest.approx(0.69), 0.72)
+    assert "accuracy 0.69 instead of 0.72" in str(row)
+    (plain,) = vs.stats.scaling(records, epochs=5).rows
+    assert (plain.metric, plain.metric_value) == (None, None)
+    with pytest.raises(vs.errors.ComparisonError, match="val_loss"):
+        vs.stats.scaling(records, epochs=5, metric="val_loss")

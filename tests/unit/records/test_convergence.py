@@ -94,10 +94,11 @@ def test_a_falling_metric_is_the_mirror_of_a_rising_one() -> None:
 
 @pytest.mark.parametrize(("waited", "low"), [(0, 25), (1, 24), (4, 21)])
 @pytest.mark.parametrize("stride", [1, 2])
-def test_the_forecast_is_the_epochs_so_far_plus_the_patience(waited: int, low: int, stride: int) -> None:
-    values = [0.01 * k for k in range(20 - waited)] + [0.0] * waited
+def test_the_forecast_is_the_epochs_so_far_plus_twice_the_patience(waited: int, low: int, stride: int) -> None:
+    # Better in every other epoch, and in the last one before the wait.
+    values = [0.01 * ((k + waited + 1) // 2) for k in range(20 - waited)] + [0.0] * waited
     forecast = make_run(values, stride=stride).forecast()
-    assert tuple(forecast) == (25 * stride, low * stride, pytest.approx(stride * (20 + 5 * HIGH_PATIENCES)))
+    assert tuple(forecast) == (30 * stride, low * stride, pytest.approx(stride * (20 + 5 * HIGH_PATIENCES)))
     assert forecast.is_usable
 
 
@@ -119,8 +120,25 @@ def test_an_interval_wider_than_a_factor_of_four_is_too_uncertain() -> None:
     assert not make_run([0.5, 0.4, 0.3, 0.2]).forecast().is_usable
 
 
+@pytest.mark.parametrize(("patience", "seen"), [(5, 4), (5, 5), (10, 10)])
+def test_after_few_epochs_no_forecast_is_possible(patience: int, seen: int) -> None:
+    rule = StoppingRule(monitor="val_accuracy", mode="max", patience=patience)
+    forecast = make_run([0.1 * k for k in range(seen)], rule=rule).forecast()
+    assert not forecast.is_usable
+    assert (forecast.value, forecast.low, forecast.high) == (math.inf, seen + patience, math.inf)
+    later = make_run([0.01 * (k // 2) for k in range(2 * patience)], rule=rule).forecast()
+    assert later.is_usable
+
+
+def test_while_the_metric_always_improves_no_forecast_is_possible() -> None:
+    still = make_run([0.01 * k for k in range(30)]).forecast()
+    assert (still.is_usable, still.low, still.high) == (False, 35, math.inf)
+    assert "still improves, in 5 of the last 5 values" in still.reason
+    assert make_run([0.01 * k for k in range(29)] + [0.0]).forecast().is_usable
+
+
 def test_more_confidence_is_a_wider_interval_around_the_same_value() -> None:
-    run = make_run(rising(3, 12))
+    run = make_run(rising(3, 30))
     some, more = run.forecast(confidence=0.5), run.forecast(confidence=0.95)
     assert some.value == more.value
     assert more.high > some.high

@@ -61,6 +61,27 @@ def rewrite(folder: Path, sql: str, table: str = "columns") -> None:
     (old.parent / history._name(data)).write_bytes(data)
 
 
+@pytest.fixture(autouse=True)
+def _read_parts(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Read Parquet files, as of a large folder, unless a test asks for the usual limit."""
+    if "usual_limit" not in request.fixturenames:
+        monkeypatch.setattr(history, "MAX_READ_LOCALLY", 0)
+
+
+@pytest.fixture
+def usual_limit() -> int:
+    return history.MAX_READ_LOCALLY
+
+
+@pytest.mark.parametrize("change", ["step_seconds: 0.001", "instance_type: 'p5.48xlarge'", "model: 'forged'"])
+def test_plausible_forged_values_are_not_shown(folder: Path, usual_limit: int, change: str) -> None:
+    name, _, value = change.partition(": ")
+    before = vs.history(folder).to_frame([name])
+    rewrite(folder, f"select * replace ({value} as {name}) from {{}}")
+    assert vs.history(folder).to_frame([name]).equals(before)
+    assert len(before) <= usual_limit
+
+
 @pytest.mark.parametrize(
     "sql",
     [

@@ -29,6 +29,7 @@ from vmselect.records import (
     Validation,
 )
 from vmselect.records.files import Profiles
+from vmselect.records.identity import count_nodes
 from vmselect.records.training import summarize
 
 EMPTY = Profile(outcome="stopped", timeline=Timeline())
@@ -97,6 +98,45 @@ def test_from_times_names_an_impossible_argument(change: dict[str, Any], named: 
 def test_from_times_rejects_impossible_factors(factors: Any) -> None:
     with pytest.raises(vs.errors.ArgumentError, match="factors"):
         vs.Profile.from_times(iteration_seconds=0.1, factors=factors)
+
+
+def test_given_times_state_what_was_trained_and_on_which_gpus() -> None:
+    made = vs.Profile.from_times(
+        iteration_seconds=0.1, gpus=8, factors={"nodes": 2}, precision="mixed_float16", parameters=1000,
+        peak_gpu_memory_bytes=2**30,
+    )  # fmt: skip
+    seen = made.environment
+    assert (seen.framework_gpus, seen.replicas, seen.workers, seen.precision) == (8, 16, 1, "mixed_float16")
+    assert (made.setup.parameters, seen.peak_gpu_memory_bytes, count_nodes(made)) == (1000, 2**30, 2)
+
+
+@pytest.mark.parametrize(
+    ("workers", "factors", "nodes"),
+    [(2, {}, 1), (8, {"nodes": 2}, 2), (2, {"nodes": 2}, 2), (1, {"nodes": 3}, 3), (1, {}, 1)],
+)
+def test_given_workers_share_one_machine_unless_nodes_are_given(
+    workers: int, factors: dict[str, int], nodes: int
+) -> None:
+    made = vs.Profile.from_times(iteration_seconds=0.1, workers=workers, factors=factors)
+    assert count_nodes(made) == nodes
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        ({"gpus": 3, "workers": 2}, "gpus="),
+        ({"workers": 3, "factors": {"nodes": 2}}, "workers="),
+        ({"factors": {"nodes": 0.5}}, "nodes"),
+        ({"gpus": -1}, "gpus"),
+        ({"precision": "amp"}, "precision"),
+        ({"parallelism": "ddp"}, "all_reduce"),
+        ({"parameters": 0}, "parameters"),
+        ({"peak_gpu_memory_bytes": "2 GB"}, "peak_gpu_memory_bytes"),
+    ],
+)
+def test_from_times_rejects_impossible_hardware(arguments: dict[str, Any], problem: str) -> None:
+    with pytest.raises(vs.errors.ArgumentError, match=problem):
+        vs.Profile.from_times(iteration_seconds=0.1, **arguments)
 
 
 def test_totals_of_whole_runs_are_kept() -> None:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 import vmselect as vs
 from tests.support.rankings import rank
 from vmselect.errors import ArgumentError
+from vmselect.serving import Bill
 
 
 def test_a_bill_shows_a_range_only_where_there_is_one() -> None:
@@ -44,3 +45,20 @@ def test_a_bill_is_the_sum_of_its_parts(amounts: list[float], factor: float) -> 
     assert bill.times(factor).total == pytest.approx(sum(amounts) * factor)
     assert (bill + bill).total == pytest.approx(2 * bill.total)
     assert bill.to_frame()["usd"].sum() == pytest.approx(bill.total)
+
+
+def test_disk_and_monitoring_are_charged_by_the_share_of_a_month() -> None:
+    bill = Bill.rented(730.5, disk_gib=100, usd_per_gib_month=0.08, metrics=10, usd_per_metric_month=0.3)
+    assert [(part.name, part.usd) for part in bill.parts] == [
+        ("disk", pytest.approx(8.0)),
+        ("monitoring", pytest.approx(3.0)),
+    ]
+    assert Bill.rented(73.05, disk_gib=100, usd_per_gib_month=0.08).total == pytest.approx(0.8)
+    assert Bill.rented(1).parts == ()
+
+
+def test_another_currency_needs_a_stated_factor() -> None:
+    text = Bill.of(training=(1.0, 2.0, 3.0)).text_in("EUR", per_usd=0.5)
+    assert text == "1.00 EUR (0.50 to 1.50) (at 0.5 EUR per USD): training 1.00"
+    with pytest.raises(ArgumentError, match="per_usd"):
+        Bill.of(training=1.0).text_in("EUR", per_usd=0)

@@ -189,8 +189,9 @@ def test_offers_are_matched_by_provider_region_market_and_retirement() -> None:
     def prices_of(record: InferenceRecord, **options: Any) -> list[float]:
         return [row.usd_per_hour for row in rank(record, **({"catalog": several} | options))]
 
-    assert prices_of(calls()) == [1.0, 2.0, 3.6]
-    assert prices_of(calls(provider="lab")) == [2.0, 3.6]
+    assert prices_of(calls()) == [1.0, 2.0]  # the cheapest region of each provider
+    assert prices_of(calls(), region="all") == [1.0, 2.0, 3.6]
+    assert prices_of(calls(provider="lab"), region="all") == [2.0, 3.6]
     assert prices_of(calls(region="there")) == [2.0]
     assert prices_of(calls(region="there"), region="here") == [1.0, 3.6]
     assert prices_of(calls("big"), market="all") == [1.8, 3.6]

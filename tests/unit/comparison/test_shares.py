@@ -1,0 +1,55 @@
+"""A slow worker, and what equal shares of the batch cost because of it."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import vmselect as vs
+from vmselect.errors import ComparisonError
+from vmselect.stats import worker_shares
+
+FAST, SLOW = 0.10, 0.16
+
+
+def probed(worker: str, seconds: float) -> vs.Profile:
+    return vs.Profile.from_times(batch_size=32, iteration_seconds=[seconds] * 5, factors={"worker": worker})
+
+
+def rounds(*times: dict[str, float]) -> list[vs.Profile]:
+    return [probed(worker, seconds) for one in times for worker, seconds in one.items()]
+
+
+def test_a_worker_that_is_always_last_is_named_with_its_cost() -> None:
+    shares = worker_shares(rounds(*[{"w0": FAST, "w1": FAST, "w2": SLOW}] * 3))
+    (finding,) = shares.findings
+    assert finding.code == "slow-worker"
+    assert finding.message.startswith("w2 was the last worker in all 3 rounds, with 62% of the speed")
+    assert shares.equal_rate == pytest.approx(3 * 32 / SLOW)
+    assert shares.extra_time == pytest.approx((2 / FAST + 1 / SLOW) / (3 / SLOW) - 1)
+    assert "w2 is the slowest of 3 workers and last in 3 of 3 rounds" in shares.verdict
+
+
+@pytest.mark.parametrize(
+    "times",
+    [
+        [{"w0": FAST, "w1": SLOW}] * 2,  # too few rounds
+        [{"w0": FAST, "w1": SLOW}, {"w0": SLOW, "w1": FAST}, {"w0": FAST, "w1": SLOW}],  # not always the same
+        [{"w0": 0.100, "w1": 0.102}] * 4,  # hardly slower
+    ],
+)
+def test_a_worker_that_is_not_consistently_slower_is_not_named(times: list[dict[str, float]]) -> None:
+    assert worker_shares(rounds(*times)).findings == ()
+
+
+def test_one_worker_has_no_share() -> None:
+    with pytest.raises(ComparisonError, match="1 workers"):
+        worker_shares([probed("w0", FAST)])
+
+
+@given(st.lists(st.floats(0.01, 10), min_size=2, max_size=8))
+def test_equal_shares_never_cost_less_and_fair_shares_are_a_whole(seconds: list[float]) -> None:
+    shares = worker_shares([probed(f"w{i}", each) for i, each in enumerate(seconds)])
+    assert shares.extra_time >= -1e-12
+    assert shares.table["fair_share"].sum() == pytest.approx(1.0)
