@@ -15,6 +15,9 @@ Importing this package imports nothing heavy: each name below is loaded when it 
 
 from __future__ import annotations
 
+from vmselect import _interrupt  # noqa: F401 - before all imports that take time
+
+# isort: split
 from typing import TYPE_CHECKING
 
 from vmselect import errors as errors
@@ -40,6 +43,7 @@ if TYPE_CHECKING:
     from vmselect.prediction import estimate_memory as estimate_memory
     from vmselect.prediction import predict as predict
     from vmselect.probe.convergence import ConvergenceProbe as ConvergenceProbe
+    from vmselect.probe.description import describe as describe
     from vmselect.probe.environment import mark_start as mark_start
     from vmselect.probe.keras import EpochProbe as EpochProbe
     from vmselect.probe.keras import IterationProbe as IterationProbe
@@ -50,6 +54,7 @@ if TYPE_CHECKING:
     from vmselect.ranking import Ranking as Ranking
     from vmselect.ranking import Scale as Scale
     from vmselect.ranking import rank as rank
+    from vmselect.recommendation import recommend as recommend
     from vmselect.records import Profile as Profile
     from vmselect.records import load_profiles as load_profiles
     from vmselect.records import load_records as load_records
@@ -58,6 +63,7 @@ if TYPE_CHECKING:
     from vmselect.sweeps import Plan as Plan
     from vmselect.sweeps import skypilot_estimator as skypilot_estimator
     from vmselect.sweeps import sweep as sweep
+    from vmselect.watching.callbacks import Watch as Watch
 
 _HOMES = {
     "vmselect.catalog": ("Catalog", "Offer",),
@@ -68,17 +74,20 @@ _HOMES = {
     "vmselect.estimation": ("Workload", "equations", "estimate",),
     "vmselect.prediction": ("estimate_memory", "predict",),
     "vmselect.probe.convergence": ("ConvergenceProbe",),
+    "vmselect.probe.description": ("describe",),
     "vmselect.probe.environment": ("mark_start",),
     "vmselect.probe.keras": ("EpochProbe", "IterationProbe",),
     "vmselect.probe.loop": ("probe_loop",),
     "vmselect.probe.trainers": ("HuggingFaceProbe", "LightningProbe",),
     "vmselect.ranking": ("Interruptions", "Ranking", "Scale", "rank",),
+    "vmselect.recommendation": ("recommend",),
     "vmselect.records": ("Profile", "load_profiles", "load_records",),
     "vmselect.records.history": ("history",),
     "vmselect.scoring.score": ("score",),
     "vmselect.serving": ("serving",),
     "vmselect.stats": ("stats",),
     "vmselect.sweeps": ("Plan", "skypilot_estimator", "sweep",),
+    "vmselect.watching.callbacks": ("Watch",),
 }  # fmt: skip
 _names, __getattr__ = load_on_use(__name__, _HOMES)
 __all__ = ["__version__", "errors", *_names]

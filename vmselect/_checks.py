@@ -226,14 +226,18 @@ def suggest_arguments(find_home: Callable[[str], str | None] = lambda _: None) -
     """
 
     def decorate(function: Function) -> Function:
-        names = list(inspect.signature(function).parameters)
+        parameters = inspect.signature(function).parameters.values()
+        if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
+            return function  # it takes any name
+        names = [parameter.name for parameter in parameters if parameter.kind is not parameter.VAR_POSITIONAL]
+        named = [name for name in names if name not in ("self", "cls")]
 
         @functools.wraps(function)
         def call(*values: Any, **keywords: Any) -> Any:
             for name in keywords:
                 if name not in names:
-                    advice = _advise(name, names, find_home)
-                    raise ArgumentError(f"{function.__name__} has no argument {name}. {advice}")
+                    title = type(values[0]).__name__ if function.__name__ == "__init__" else function.__name__
+                    raise ArgumentError(f"{title} has no argument {name}. {_advise(name, named, find_home)}")
             return function(*values, **keywords)
 
         return call  # type: ignore[return-value]
@@ -241,9 +245,17 @@ def suggest_arguments(find_home: Callable[[str], str | None] = lambda _: None) -
     return decorate
 
 
+def suggest_fields(kind: type[Value]) -> type[Value]:
+    """Class decorator: an unknown keyword of the constructor raises an error that names the nearest argument."""
+    kind.__init__ = suggest_arguments()(kind.__init__)  # type: ignore[method-assign]
+    return kind
+
+
 def _advise(name: str, names: Sequence[str], find_home: Callable[[str], str | None]) -> str:
     if home := find_home(name):
         return f"Pass {home}."
+    if not names:
+        return "It takes no argument by name."
     near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
     # A longer name often contains the argument: deadline_chance, services.
     near = near or sorted((known for known in names if known in name), key=len)[-1:]

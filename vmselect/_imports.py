@@ -20,6 +20,7 @@ HOOKS: Mapping[str, str] = {
     "ranking_page": "vmselect.report:write_page",
     "ranking_html": "vmselect.report:to_html",
     "accuracy_chart": "vmselect.report.ranking_charts:accuracy_chart",
+    "day_chart": "vmselect.report.ranking_charts:day_chart",
     "serving_chart": "vmselect.report.ranking_charts:serving_chart",
     "recalibrate_estimate": "vmselect.scoring.recalibration:recalibrate_estimate",
     "score_chart": "vmselect.report.comparison_charts:score_chart",

@@ -184,7 +184,8 @@ def _mode_of(target: Path) -> int | None:
 
 def is_folder(path: Path) -> bool:
     """Return whether ``path`` is a folder, or does not exist and would become a folder (name without ``.json``)."""
-    return has_folder(path) or (path.suffix.lower() != ".json" and not _mode(path))
+    mode = _mode(path)  # looked up once: another process may create the folder between two look-ups
+    return stat.S_ISDIR(mode) or (not mode and path.suffix.lower() != ".json")
 
 
 def has_file(path: Path) -> bool:

@@ -8,6 +8,7 @@
      ├─ ProfileError           a record file cannot be read or written, or is of the wrong kind
      ├─ ProbeError             a training, an inference or a transfer could not be measured
      │   └─ TransferError      files could not be transferred, verified or removed
+     ├─ DescriptionError       the operations of a model cannot be counted from its definition
      ├─ EstimateError          the training time cannot be estimated from the profile
      ├─ CatalogError           a price is missing, or a price file is invalid
      │   └─ RefreshError       prices could not be fetched from a provider
@@ -52,6 +53,10 @@ class ProbeError(VmselectError):
 
 class TransferError(ProbeError):
     """Files could not be transferred, verified or removed."""
+
+
+class DescriptionError(VmselectError):
+    """The operations of a model cannot be counted from its definition."""
 
 
 class EstimateError(VmselectError):

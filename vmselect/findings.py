@@ -50,6 +50,18 @@ def last_of_each_code(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     return tuple(group[-1] for group in group_by_code(findings).values())
 
 
+def code_html(text: str) -> str:
+    """``text`` as escaped HTML, with commands between backticks as code.
+
+    >>> code_html("Run `vmselect check <file>`.")
+    'Run <code>vmselect check &lt;file&gt;</code>.'
+    """
+    parts = escape(text).split("`")
+    if len(parts) % 2 == 0:  # one of the backticks is not a quotation mark
+        return escape(text)
+    return "".join(f"<code>{part}</code>" if position % 2 else part for position, part in enumerate(parts))
+
+
 def table_html(rows: Iterable[Iterable[object]], head: Iterable[str] = ()) -> str:
     """Return an HTML table of ``rows``, with the column titles ``head``, for a notebook. All values are escaped."""
     lines = [f"<tr>{''.join(f'<th>{escape(name)}</th>' for name in head)}</tr>"] if head else []
@@ -61,5 +73,5 @@ def table_html(rows: Iterable[Iterable[object]], head: Iterable[str] = ()) -> st
 
 def findings_html(findings: Iterable[Finding]) -> str:
     """Return ``findings`` as an HTML list for a notebook, with escaped texts; an empty string if there are none."""
-    items = "".join(f"<li>{escape(str(finding))}</li>" for finding in findings)
+    items = "".join(f"<li>{code_html(str(finding))}</li>" for finding in findings)
     return f"<ul>{items}</ul>" if items else ""

@@ -6,13 +6,14 @@ any connection to a server.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import io
 import json
 import os
 import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -176,6 +177,72 @@ def _summarize_score(score: Score) -> Entry:
     return Entry("score", score.verdict, {"outcomes": len(score), **numbers}, {}, groups, score.to_json())
 
 
+def open_scalars(
+    to: str, *, folder: str | os.PathLike[str] | None = None
+) -> Callable[[Mapping[str, float], int], None]:
+    """A function that writes scalars (numbers by name, at a step) to the tracker ``to`` while a training runs.
+
+    As for :func:`export`, a run that is active in this process receives them, else a new local run in ``folder``.
+    """
+    to = check_choice("to", to, TRACKERS)
+    active = _find_active(to) if folder is None else None
+    target = check_path("folder", folder if folder is not None else FOLDERS[to])
+    return _SCALARS[to](active, target)
+
+
+def _tensorboard_scalars(active: Tracker, folder: Path) -> Callable[[Mapping[str, float], int], None]:
+    records = _require("tensorboard.summary.writer.record_writer", "tensorboard")
+    event, summary = (_require(f"tensorboard.compat.proto.{part}_pb2", "tensorboard") for part in ("event", "summary"))
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"events.out.tfevents.{int(time.time())}.vmselect.{uuid.uuid4().hex}"
+
+    def append(message: Tracker) -> None:
+        content = io.BytesIO()
+        records.RecordWriter(content).write(message.SerializeToString())
+        with path.open("ab") as file:
+            file.write(content.getvalue())
+
+    def write(scalars: Mapping[str, float], step: int) -> None:
+        values = [summary.Summary.Value(tag=tag, simple_value=number) for tag, number in scalars.items()]
+        append(event.Event(wall_time=time.time(), step=step, summary=summary.Summary(value=values)))
+
+    append(event.Event(wall_time=time.time(), file_version="brain.Event:2"))
+    return write
+
+
+def _mlflow_scalars(active: Tracker, folder: Path) -> Callable[[Mapping[str, float], int], None]:
+    if active is not None:
+        client, run_id = _require("mlflow").MlflowClient(), active.info.run_id
+    else:
+        client, run_id = _create_mlflow_run(folder, None)
+        atexit.register(client.set_terminated, run_id)
+
+    def write(scalars: Mapping[str, float], step: int) -> None:
+        for tag, number in scalars.items():
+            client.log_metric(run_id, tag, number, step=step)
+
+    return write
+
+
+def _wandb_scalars(active: Tracker, folder: Path) -> Callable[[Mapping[str, float], int], None]:
+    run = active
+    if run is None:
+        folder.mkdir(parents=True, exist_ok=True)
+        with _quiet_wandb():
+            run = _require("wandb").init(project="vmselect", dir=str(folder), mode="offline")
+        atexit.register(run.finish)
+
+    def write(scalars: Mapping[str, float], step: int) -> None:
+        # In a run of the user, the scalars join the next call of log: a call of our own would count as a step.
+        run.log(dict(scalars), commit=active is None)
+        run.summary.update(dict(scalars))
+
+    return write
+
+
+_SCALARS = {"tensorboard": _tensorboard_scalars, "mlflow": _mlflow_scalars, "wandb": _wandb_scalars}
+
+
 # -- writers -----------------------------------------------------------------------------------------------------------
 
 
@@ -237,7 +304,8 @@ def mlflow_uri(folder: Path) -> str:
     return f"sqlite:///{folder.resolve() / 'mlflow.db'}"
 
 
-def _write_mlflow(entry: Entry, folder: Path, name: str | None) -> None:
+def _create_mlflow_run(folder: Path, name: str | None) -> tuple[Tracker, str]:
+    """A client of the local runs in ``folder``, and the ID of a new run."""
     mlflow = _require("mlflow")
     folder.mkdir(parents=True, exist_ok=True)
     for package in ("sqlalchemy", "alembic"):  # MLflow stores local runs in a database
@@ -250,7 +318,11 @@ def _write_mlflow(entry: Entry, folder: Path, name: str | None) -> None:
         experiment_id = client.create_experiment(
             "vmselect", artifact_location=(folder.resolve() / "artifacts").as_uri()
         )
-    run_id = client.create_run(experiment_id, run_name=name).info.run_id
+    return client, client.create_run(experiment_id, run_name=name).info.run_id
+
+
+def _write_mlflow(entry: Entry, folder: Path, name: str | None) -> None:
+    client, run_id = _create_mlflow_run(folder, name)
     status = "FAILED"
     try:
         _write_mlflow_run(entry, client, run_id)

@@ -46,6 +46,20 @@ def format_seconds(seconds: float) -> str:
     return f"{hours(seconds):,.1f} h"
 
 
+def format_brief_seconds(seconds: float) -> str:
+    """``seconds`` as text with two or three digits in one unit, for narrow tables.
+
+    >>> [format_brief_seconds(s) for s in (0.0042, 12.3, 95, 5400, 200_000)]
+    ['4.2 ms', '12 s', '1.6 min', '1.5 h', '56 h']
+    """
+    units = ((SECONDS_PER_HOUR, "h"), (60.0, "min"), (1.0, "s"), (1e-3, "ms"))
+    if not math.isfinite(seconds):
+        return "unknown"
+    length, unit = next((pair for pair in units if seconds >= 0.9995 * pair[0]), units[-1])
+    value = seconds / length
+    return f"{value:,.0f} {unit}" if value >= 9.95 else f"{value:.2g} {unit}"
+
+
 def format_usd(usd: float) -> str:
     """``usd`` as text with a dollar sign, with more decimals for small amounts.
 
@@ -63,6 +77,17 @@ def format_usd(usd: float) -> str:
         digits = 1 - int(brief.partition("e")[2])
         return f"${usd:.{digits}f}" if digits <= MAX_USD_DIGITS else f"${brief}"
     return f"${usd:,.2f}"
+
+
+def format_brief_usd(usd: float) -> str:
+    """``usd`` as text with about two digits and without cents from $10 on, for narrow tables.
+
+    >>> [format_brief_usd(u) for u in (0.00123, 0.264, 5.118, 27.2, 1234.5)]
+    ['$0.0012', '$0.26', '$5.1', '$27', '$1,234']
+    """
+    if not math.isfinite(usd) or usd < 0.9995:
+        return format_usd(usd)
+    return f"${usd:,.0f}" if usd >= 9.95 else f"${usd:.2g}"
 
 
 def format_kwh(kwh: float) -> str:

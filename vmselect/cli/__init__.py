@@ -14,19 +14,23 @@ from vmselect import __version__
 from vmselect.cli import history, prices, score, serve, sweep
 from vmselect.cli.check import check
 from vmselect.cli.compare import compare
+from vmselect.cli.demo import demo
+from vmselect.cli.describe import describe
 from vmselect.cli.estimate import estimate
 from vmselect.cli.export import export
 from vmselect.cli.mcp import mcp
-from vmselect.cli.output import QuietOption, add_common_options, flag, print_err, set_quiet
+from vmselect.cli.output import QuietOption, add_common_options, flag, print_err, set_quiet, write_options
 from vmselect.cli.probe import CONTEXT, probe
-from vmselect.cli.rank import demo, rank
+from vmselect.cli.rank import rank
+from vmselect.cli.recommend import recommend
 from vmselect.cli.schema import schema
+from vmselect.cli.watch import watch
 from vmselect.errors import VmselectError
 from vmselect.probe.script import Interrupted
 
 ORDER = (
-    "probe", "rank", "estimate", "check", "compare", "score", "prices", "sweep", "history", "serve", "export", "mcp",
-    "schema", "demo",
+    "recommend", "describe", "probe", "watch", "rank", "estimate", "check", "compare", "score", "prices", "sweep",
+    "history", "serve", "export", "mcp", "schema", "demo",
 )  # fmt: skip
 """The commands in the order of the help text: in the order in which they are used."""
 
@@ -57,7 +61,10 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command()(demo)
+app.command(context_settings=CONTEXT)(describe)
 app.command(context_settings=CONTEXT)(probe)
+app.command(context_settings=CONTEXT)(watch)
+app.command(context_settings=CONTEXT)(recommend)
 app.command()(check)
 app.command()(estimate)
 app.command()(rank)
@@ -89,7 +96,7 @@ def main() -> None:
         print_err([STOPPED], always=True)
         sys.exit(130)
     except (VmselectError, OSError) as error:
-        print_err([f"vmselect: {_name_options(str(error), sys.argv[1:])}"], always=True)
+        print_err(f"vmselect: {_name_options(str(error), sys.argv[1:])}".splitlines(), always=True)
         sys.exit(2)
     except Interrupted:
         # Exit by the signal, as any Python script does on Ctrl-C, so that a loop in a shell stops too. The traceback of
@@ -112,7 +119,7 @@ def _name_options(message: str, words: Sequence[str]) -> str:
         return option if option in options else match[0]
 
     # An argument without a value, such as "Pass epochs=."
-    return re.sub(r"(?<![\w.-])([a-z][a-z_]*)=(?=[,;.)]?(?:\s|$))", replace, message)
+    return re.sub(r"(?<![\w.-])([a-z][a-z_]*)=(?=[,;.)]?(?:\s|$))", replace, write_options(message))
 
 
 def _print_version(is_set: bool) -> None:

@@ -84,7 +84,12 @@ def check_profiles(paths: list[str]) -> tuple[list[dict[str, Any]], list[str]]:
             continue
         facts = {name: getattr(profile, name) for name in ("instance_type", "batch_size", "model", "outcome")}
         about = {"file": str(file), **facts, **profile.method_seconds}
-        findings = (*_unused_gpu(profile), *profile.findings, *_training_findings(profile))
+        findings = (
+            *_unused_gpu(profile),
+            *profile.findings,
+            *_training_findings(profile),
+            *_smaller_host(profile),
+        )
         rows += [about | vars(finding) for finding in findings] or [about | {"severity": "fine"}]
     return rows, unreadable
 
@@ -132,6 +137,23 @@ def _unused_gpu(profile: Profile) -> list[Finding]:
         return []
     sold = sold[sold["gpu_count"] > 0]
     return [warn_of_unused_gpu(f"{row.gpu_count:g} x {row.gpu_model}") for row in sold.head(1).itertuples()]
+
+
+def _smaller_host(profile: Profile) -> list[Finding]:
+    """Return a finding if the host is oversized and a cheaper machine with the same GPUs suffices."""
+    from vmselect.ranking.hosts import HostNeed, find_smaller_host, list_hosts
+
+    need = HostNeed.of([profile])
+    if need is None or not profile.instance_type:
+        return []
+    try:
+        rented = _catalog().offer(profile.instance_type, region=profile.region, provider=profile.provider)
+    except CatalogError:  # a machine without a price
+        return []
+    sold = _catalog().offers(rented.provider, region=rented.region)
+    hosts = list_hosts(need, sold, gpu_model=rented.gpu_model, gpu_count=rented.gpu_count or 0)
+    finding = find_smaller_host(need, dict(rented), hosts)
+    return [finding] if finding else []
 
 
 @functools.cache

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -33,13 +34,20 @@ if TYPE_CHECKING:
     from vmselect.records import Record
 
 
+MAX_CSV_BYTES = 16 * 2**20
+DEFAULT_METRIC = "step_seconds"
+
+
 @with_price_options
 def compare(
-    paths: Annotated[list[str], typer.Argument(metavar="RECORD", help="Files, folders or URLs of folders of records.")],
+    paths: Annotated[
+        list[str],
+        typer.Argument(metavar="RECORD", help="Files, folders or URLs of folders of records; or CSV files of numbers."),
+    ],
     by: Annotated[
         str, typer.Option(help="Fields that define the groups, such as backend,batch_size.")
     ] = "instance_type",
-    metric: Annotated[str, typer.Option(help="Metrics to compare, as in step_seconds,throughput.")] = "step_seconds",
+    metric: Annotated[str, typer.Option(help="Metrics to compare, as in step_seconds,throughput.")] = DEFAULT_METRIC,
     baseline: Annotated[
         str | None, typer.Option(help="Group to compare the other groups with.", show_default="the first group")
     ] = None,
@@ -57,7 +65,8 @@ def compare(
         bool,
         flag(
             "--scaling",
-            help="Estimate the speed-up of several workers over one, instead of comparing groups. Requires --epochs.",
+            help="Estimate the speed-up of several workers over one, instead of comparing groups. Requires --epochs; "
+            "--metric val_accuracy shows a metric beside it.",
         ),
     ] = False,
     needs: Annotated[Path | None, typer.Option(help="YAML file of requirements by which to score the groups.")] = None,
@@ -117,6 +126,8 @@ def compare(
 
       vmselect compare records/ --by provider --metric step_seconds,init_seconds --baseline aws --format csv
 
+      vmselect compare batches.csv --by platform --metric seconds_per_mb --html page.html
+
       vmselect compare records/ --by provider --within framework,dataset --metric total_seconds
 
       vmselect compare records/ --factors machine,batch_size,backend --scale log
@@ -143,12 +154,14 @@ def compare(
                 f"{option} belongs to --before. Add --before with the old profiles, or remove {option}."
             )
     with working("Reading records"):
-        records = load_records(paths)
+        records = _read_rows(paths) if all(path.lower().endswith(".csv") for path in paths) else load_records(paths)
     if scaling:
         if epochs is None:
             raise ArgumentError("--scaling requires the number of epochs to train. Add --epochs.")
         trainings = [record for record in records if isinstance(record, Profile)]
-        _print_scaling(speedups(trainings, epochs=epochs, confidence=confidence, model=model), format)
+        beside = None if metric == DEFAULT_METRIC else split_names(metric, option="--metric")[0]
+        found = speedups(trainings, epochs=epochs, confidence=confidence, model=model, metric=beside)
+        _print_scaling(found, format)
         return
     names = split_names(metric, option="--metric")
     common = comparison_options(names, prices, confidence=confidence, epochs=epochs, model=model)
@@ -248,7 +261,12 @@ def _print_groups(compared: Sequence[Comparison], format: Format) -> None:  # no
 
 
 def compare_groups(
-    records: Sequence[Record], *, by: str, metrics: Sequence[str], within: str | None, **options: Any
+    records: Sequence[Record] | Sequence[Mapping[str, object]],
+    *,
+    by: str,
+    metrics: Sequence[str],
+    within: str | None,
+    **options: Any,
 ) -> list[Comparison]:
     """Compare groups of ``records`` in each of ``metrics``. ``by`` and ``within`` are names separated by commas."""
     from vmselect.comparison.groups import compare as compare_runs
@@ -256,6 +274,32 @@ def compare_groups(
     groups = split_names(by, option="--by")
     scenario = split_names(within, option="--within") if within is not None else None
     return [compare_runs(records, by=groups, metric=name, within=scenario, **options) for name in metrics]
+
+
+def _read_rows(paths: Sequence[str]) -> list[dict[str, object]]:
+    """Return the rows of CSV files with a line of column names; cells that are numbers become numbers."""
+    from vmselect._io import read_text
+
+    rows: list[dict[str, object]] = []
+    for path in paths:
+        text = read_text(path, noun="CSV file", limit=MAX_CSV_BYTES, error=ArgumentError)
+        reader = csv.DictReader(text.splitlines())
+        if not reader.fieldnames or len(set(reader.fieldnames)) < len(reader.fieldnames):
+            raise ArgumentError(f"{path} has no line of different column names. Write one, as in provider,seconds.")
+        for row in reader:
+            if None in row or None in row.values():
+                raise ArgumentError(f"Line {reader.line_num} of {path} has not one cell per column. Correct it.")
+            rows.append({name: _read_cell(cell) for name, cell in row.items()})
+    return rows
+
+
+def _read_cell(cell: str) -> object:
+    for number in (int, float):
+        try:
+            return number(cell)
+        except ValueError:
+            continue
+    return cell.strip() or None
 
 
 def comparison_options(metrics: Sequence[str], prices: PriceOptions, **options: Any) -> dict[str, Any]:

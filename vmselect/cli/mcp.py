@@ -16,7 +16,7 @@ import re
 import shlex
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
 
@@ -45,10 +45,11 @@ if TYPE_CHECKING:
 
 INSTRUCTIONS = (
     "vmselect finds the cloud VM type on which a deep-learning training is cheapest or fastest. It works from records "
-    "(JSON files) that a probe wrote on each machine, and from dated prices. Start with check, then rank; next_probe "
-    "names the machine to probe next. Times are in seconds, costs in USD, and every estimate has an interval: report "
-    "the interval too. All tools only read. Probing and sweeping run programs and may rent machines: give the user the "
-    "command, and let the user run it."
+    "(JSON files) that a probe wrote on each machine, from descriptions of models, and from dated prices. Start with "
+    "recommend; after probes, check them, then rank, whose key 'next_probe' is the machine to probe next. Times are in "
+    "seconds, costs in USD, and every estimate has an interval: report the interval too. All tools only read. "
+    "Describing, probing and sweeping run programs and may rent machines: give the user the command, and let the user "
+    "run it."
 )
 
 TOP = 20
@@ -57,6 +58,26 @@ COMPARED_OTHERWISE = (
     "factors", "scaling", "scale", "needs", "html", "before", "limit_percent", "limit_usd", "markdown",
 )  # fmt: skip
 """Options of the command ``compare`` that compare something else than groups."""
+RECOMMENDED = (
+    "profiles", "epochs", "objective", "deadline_hours", "budget_usd", "region", "market", "provider", "gpu",
+    "max_usd_per_hour", "examples", "top",
+)  # fmt: skip
+"""Arguments of the tool ``recommend``. A tool has at most 15: an agent reads all of them in every conversation."""
+RANKED = (
+    "profiles", "epochs", "batch_size", "objective", "deadline_hours", "budget_usd", "co2_limit_kg", "machines",
+    "region", "market", "provider", "gpu", "own_prices", "date", "top",
+)  # fmt: skip
+"""Arguments of the tool ``rank``; the other options of the command have their default values."""
+COMPARED = (
+    "paths", "by", "metric", "baseline", "within", "unit", "better", "alpha", "confidence", "epochs", "model",
+    "region", "market", "own_prices", "date",
+)  # fmt: skip
+"""Arguments of the tool ``compare``."""
+PLANNED = (
+    "command", "runner", "factors", "machines", "repetitions", "minutes", "expected_minutes", "exclude", "include",
+    "environment", "stand_ins", "budget_usd", "own_prices", "date",
+)  # fmt: skip
+"""Arguments of the tool ``plan_sweep``."""
 PATHS = ("profiles", "paths", "history", "study", "recalibrate")
 """Texts that name files or folders to read. Arguments of the type ``Path`` are always treated as such."""
 
@@ -69,7 +90,7 @@ def mcp(
 ) -> None:
     """Serve tools for coding agents over standard input and output, by the Model Context Protocol (MCP).
 
-    The tools are prices, estimate, rank, next_probe, check, compare and plan_sweep. They read records and prices, and
+    The tools are recommend, prices, estimate, rank, check, compare and plan_sweep. They read records and prices, and
     run, rent and write nothing. Relative paths start at the first folder. An agent's program starts this command and
     ends it by closing standard input.
 
@@ -121,6 +142,20 @@ class Tool:
     description: str
     answer: Callable[..., dict[str, Any]]
     parameters: Mapping[str, inspect.Parameter]
+    fixed: Mapping[str, Any] = field(default_factory=dict)
+    """Values of the other parameters of the commands."""
+
+    @classmethod
+    def of(
+        cls,
+        description: str,
+        answer: Callable[..., dict[str, Any]],
+        parameters: Mapping[str, Any],
+        names: Sequence[str],
+    ) -> Tool:
+        """A tool whose arguments are the ``names`` among ``parameters``; the others have their default values."""
+        fixed = {name: parameter.default for name, parameter in parameters.items() if name not in names}
+        return cls(description, answer, {name: parameters[name] for name in names}, fixed)
 
     @functools.cached_property
     def arguments(self) -> type[BaseModel]:
@@ -165,7 +200,7 @@ class Tool:
                 values[name] = _restrict(name, value, folders)
         # Links in a folder that is read as a whole.
         with confined_to(folders):
-            return self.answer(**values)
+            return self.answer(**self.fixed, **values)
 
 
 @functools.cache
@@ -174,45 +209,52 @@ def list_tools() -> dict[str, Tool]:
     from vmselect.sweeps import Plan
 
     return {
+        "recommend": Tool(
+            "Recommend the machine to rent for a training, also before any machine was probed: ranks all machines by "
+            "the newest description in a folder of records, and by the probes of the same training in it. 'commands' "
+            "run the next probe, and 'reason' says why it or none is next: show them to the user. To make "
+            "a description: vmselect describe train.py",
+            _recommend,
+            {name: _ranking_parameters(top=TOP)[name] for name in RECOMMENDED},
+        ),
         "prices": Tool(
             "List prices of cloud VM types in USD per hour with their dates and GPUs, cheapest first.",
             _prices,
-            _parameters(show, top=TOP),
+            _parameters(show, omit=("each",), top=TOP),
         ),
         "estimate": Tool(
             "Estimate from profiles how many seconds a training takes on each probed machine, with an interval.",
             _estimate,
             _parameters(estimate, omit=("phase", "memory", "gpu", "terms", "keep")),
         ),
-        "rank": Tool(
+        "rank": Tool.of(
             "Rank machines by the time and cost of a training, with intervals, findings and excluded candidates. "
-            "'verdict' is the result in words; 'findings' of a row are positions in the list 'findings'.",
+            "'verdict' is the result in words; 'findings' of a row are positions in the list 'findings'. 'next_probe' "
+            "is the machine whose probe improves the choice most per dollar, or null; machines 'all' adds those that "
+            "were never probed.",
             _rank,
             _ranking_parameters(top=TOP),
-        ),
-        "next_probe": Tool(
-            "Recommend the machine to probe next: the one whose probe improves the choice most per dollar. "
-            "'next_probe' is null if no probe is worth its price; 'reason' says why.",
-            _next_probe,
-            _ranking_parameters(),
+            RANKED,
         ),
         "check": Tool(
             "List the findings of profiles: problems of the measurement and of the training, each with its remedy.",
             _check,
             _parameters(check),
         ),
-        "compare": Tool(
+        "compare": Tool.of(
             "Test whether groups of records differ in a metric, and estimate by how much.",
             _compare,
             _parameters(compare, omit=COMPARED_OTHERWISE),
+            COMPARED,
         ),
-        "plan_sweep": Tool(
+        "plan_sweep": Tool.of(
             "Plan a sweep, which runs a probe of a training on several machines, and compute its cost. Nothing is "
             "started: show the user the cost, the plan and the command. 'factors' maps names to levels, such as "
             '{"instance_type": ["g5.xlarge", "g6.xlarge"]}; {name} in the command is replaced by the level. '
             "The runner 'skypilot' rents machines, 'local', 'ssh' and 'slurm' use own ones.",
             _plan_sweep,
             _parameters(Plan, show_plan, omit=("plan",)),
+            PLANNED,
         ),
     }
 
@@ -230,7 +272,10 @@ def _parameters(*sources: Callable[..., Any], omit: Iterable[str] = (), **defaul
 
 def _ranking_parameters(**others: Any) -> dict[str, Any]:
     """Return the parameters of a tool that ranks: options of a ranking with the types of Python, and files."""
-    omit = ("relative_to", "against", "keep", "html", "next_probe", *(("top",) if "top" not in others else ()))
+    # Other options of the command concern what it prints, or write files.
+    shared = {field.name for field in fields(RankingOptions)} - {"keep", "values"}
+    used = {"profiles", "study", "require", *others, *shared, *(option.name for option in OPTIONS)}
+    omit = [name for name in inspect.signature(rank).parameters if name not in used]
     parameters = _parameters(rank, omit=omit, **others)
     for option in OPTIONS:
         text = get_args(parameters[option.name].annotation)[1]
@@ -294,7 +339,8 @@ def _prices(
     **search: Any,
 ) -> dict[str, Any]:
     listed = open_catalog(catalog, date=date, own_prices=own_prices)
-    prices = find_prices(listed, instance_type or [], retired=retired or bool(date), **search)
+    cheapest = bool(search["gpu"]) and search["region"] != ["all"]
+    prices = find_prices(listed, instance_type or [], retired=retired or bool(date), cheapest=cheapest, **search)
     shown = prices.rows if top is None else prices.rows.head(top)
     return {
         "prices": make_rows(frame_rows(shown), price_model()),
@@ -319,10 +365,21 @@ def _rank(*, top: int, **arguments: Any) -> dict[str, Any]:
     return ranking_output(_make_ranking(**arguments), top=top).payload()
 
 
-def _next_probe(**arguments: Any) -> dict[str, Any]:
-    from vmselect.ranking.output import answer_next_probe
+def _recommend(*, profiles: list[str], top: int, **values: Any) -> dict[str, Any]:
+    from vmselect.ranking.output import answer_next_probe, ranking_output
+    from vmselect.recommendation import explain_memory, newest_description, probe_commands, rank_training
+    from vmselect.records import load_profiles
 
-    return answer_next_probe(_make_ranking(**arguments, unprobed=True)).payload()
+    records = load_profiles(profiles)
+    described = newest_description(records)
+    ranking = rank_training(described, records, **({"machines": "all"} | RankingOptions(values=values).arguments()))
+    probe = ranking.next_probe
+    return {
+        "ranking": ranking_output(ranking, top=top).payload(),
+        "reason": answer_next_probe(ranking).reason,
+        "memory": explain_memory(ranking, described),
+        "commands": probe_commands(probe) if probe else [],
+    }
 
 
 def _make_ranking(

@@ -113,35 +113,52 @@ class RankingOptions:
     values: Mapping[str, Any] = field(default_factory=dict)
     """Values of the options of a ranking by name, as the arguments of :func:`vmselect.rank` take them."""
 
+    @property
+    def chooses(self) -> bool:
+        """Whether ``--model`` or ``--fit`` chooses a part of the profiles."""
+        return self.model is not None or self.fit is not None
+
+    def choose(self, profiles: Sequence[Profile]) -> list[Profile]:
+        """Those of the ``profiles`` that ``--model`` and ``--fit`` choose."""
+        from vmselect.estimation.programs import choose_profiles
+
+        fit = int(self.fit) if self.fit is not None and self.fit.isdecimal() else self.fit
+        return choose_profiles(profiles, model=self.model, fit=fit)
+
     def rank(self, profiles: list[str], **arguments: Any) -> Ranking:
         """Rank the machines of the profiles; ``arguments`` are further arguments of :func:`vmselect.rank`."""
-        from vmselect.estimation.programs import choose_profiles
-        from vmselect.records import load_profiles, load_records
+        from vmselect.ranking import rank
+        from vmselect.records import load_profiles
         from vmselect.sweeps import read_state
         from vmselect.sweeps.run import skipped_findings
 
-        fit = int(self.fit) if self.fit is not None and self.fit.isdecimal() else self.fit
         with working("Ranking machines"):
-            records = choose_profiles(load_profiles(profiles), model=self.model, fit=fit)
-            ranking = self._rank_named(records, self._arguments() | arguments)
-            if self.recalibrate:
-                ranking = ranking.recalibrated(load_records(self.recalibrate))
+            records = self.choose(load_profiles(profiles))
+            ranking = self.rank_by(functools.partial(rank, records), self.arguments() | arguments)
         sweeps = [path for path in profiles if has_file(Path(path, "journal.jsonl"))]
         spared = [finding for path in sweeps for finding in skipped_findings(read_state(path))]
+        self.keep_forecasts(ranking)
+        return ranking.with_findings(spared) if spared else ranking
+
+    def keep_forecasts(self, ranking: Ranking) -> None:
+        """Keep the forecasts of ``ranking`` if ``--keep`` names a folder."""
         if self.keep is not None:
             kept = ranking.keep(self.keep)
             print_err([f"Kept {format_count(len(kept), 'forecast')} in {check_place('keep', self.keep)}."])
-        return ranking.with_findings(spared) if spared else ranking
 
-    def _rank_named(self, profiles: Sequence[Profile], arguments: dict[str, Any]) -> Ranking:
-        """Rank; with ``--ignore-missing``, names that cannot be ranked are dropped and become findings."""
+    def rank_by(self, rank: Callable[..., Ranking], arguments: dict[str, Any]) -> Ranking:
+        """Return ``rank(**arguments)``, recalibrated if ``--recalibrate`` says so.
+
+        With ``--ignore-missing``, names that cannot be ranked are dropped and become findings.
+        """
         from vmselect.findings import Finding
-        from vmselect.ranking import rank
+        from vmselect.records import load_records
 
         dropped: list[Finding] = []
         while True:
             try:
-                ranking = rank(profiles, **arguments)
+                ranking = rank(**arguments)
+                ranking = ranking.recalibrated(load_records(self.recalibrate)) if self.recalibrate else ranking
                 return ranking.with_findings(dropped) if dropped else ranking
             except MissingNamesError as missing:
                 value = arguments.get(missing.argument)
@@ -155,7 +172,15 @@ class RankingOptions:
                 dropped.append(Finding("missing-name", lost, str(missing)))
                 print_err([f"Warning: {dropped[-1]}"], always=True)
 
-    def _arguments(self) -> dict[str, Any]:
+    def check_names(self, arguments: Mapping[str, Any]) -> None:
+        """Raise an error for names in ``arguments`` that the catalog does not have, before something takes long."""
+        filters = {"provider": "provider", "region": "region", "gpu": "gpu", "machines": "instance_type"}
+        for argument, name in filters.items():
+            names = arguments.get(argument)
+            if names is not None and names != "all" and not self.ignore_missing:
+                arguments["catalog"].offers(market=None, **{name: names})
+
+    def arguments(self) -> dict[str, Any]:
         """Return the options as arguments of :func:`vmselect.rank`, those of an object as this object."""
         from vmselect.estimation import Workload
         from vmselect.records import load_records
@@ -172,10 +197,8 @@ class RankingOptions:
         if "scale" in owned:
             arguments["scale"] = owned["scale"]
         if "interruptions" in owned:
-            if "interruptions" not in arguments:
-                named = next(iter(owned["interruptions"]))
-                raise ArgumentError(f"{named}= needs a rate of interruptions. Pass interruptions= too.")
-            arguments["interruptions"] = {"per_hour": arguments["interruptions"], **owned["interruptions"]}
+            rate = {"per_hour": arguments["interruptions"]} if "interruptions" in arguments else {}
+            arguments["interruptions"] = {**rate, **owned["interruptions"]}
         if "emissions" in owned or "emissions" in arguments:
             arguments["emissions"] = owned.get("emissions", {})
         prices = open_catalog(self.catalog, date=self.date, own_prices=self.own_prices)
@@ -290,6 +313,21 @@ def note_unknown_type(instance_type: str) -> str | None:
     if not near or describe_unpriced(instance_type) or last_sold(instance_type):
         return None
     return f"No instance type in the price catalog is named {instance_type}. Similar names: {', '.join(near)}."
+
+
+def check_script(command: str | None, script: str, *, module: bool) -> None:
+    """Raise an error if ``script`` is no file, but a misspelt option of ``command``, a notebook or nothing."""
+    if script.startswith("-"):
+        raise ArgumentError(
+            f"vmselect {command} has no option {script}. Run vmselect {command} --help to list its options."
+        )
+    if script.endswith(".ipynb"):
+        raise ArgumentError(
+            f"{script} is a notebook, not a script. Pass vmselect.IterationProbe as a callback to fit, or convert the "
+            "notebook with: jupyter nbconvert --to script"
+        )
+    if not module and not has_file(Path(script)):
+        raise ArgumentError(f"{script} is not a readable file. Give the path of a Python script.")
 
 
 def read_numbers(text: str, *, option: str) -> list[int]:

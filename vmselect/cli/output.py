@@ -9,10 +9,11 @@ import functools
 import inspect
 import io
 import json
+import re
 import sys
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeAlias
 
 import typer
 from rich.cells import cell_len
@@ -131,15 +132,21 @@ def frame_rows(frame: pd.DataFrame) -> list[Row]:
     return [{str(name): value for name, value in row.items()} for row in frame.to_dict("records")]
 
 
+WARNING = "Warning: "
+"""Begin of a line with a warning."""
+
+
 class _Verbosity:
-    """Whether the option --quiet was given."""
+    """Whether the option --quiet was given, and the lines that the command has printed to standard error."""
 
     quiet = False
+    printed: ClassVar[set[str]] = set()
 
 
 def set_quiet(quiet: bool) -> None:
     """With ``quiet=True``, suppress messages on standard error other than errors; with False, show them again."""
     _Verbosity.quiet = quiet
+    _Verbosity.printed.clear()
 
 
 def is_quiet() -> bool:
@@ -183,13 +190,38 @@ def _with_common_options(command: Callable[..., None]) -> Callable[..., None]:
     return run
 
 
+def write_options(text: str) -> str:
+    """Return ``text`` with options only, where it also names the arguments of Python.
+
+    >>> write_options("Pass epochs= (--epochs), such as 50, or several such as [5, 10].")
+    'Pass --epochs, such as 50, or several such as 5,10.'
+    """
+    text = re.sub(r"\b[a-z_]+= \((--[a-z-]+)\)", r"\1", text)
+    return re.sub(r"(?<=such as )\[(\d+(?:, \d+)+)\]", lambda match: match[1].replace(", ", ","), text)
+
+
+def print_headline(headline: str, details: str) -> None:
+    """Print the first line of an answer, in bold in a terminal, and its details, wrapped between words there."""
+    _replace_unprintable()
+    Console(highlight=False, soft_wrap=True).print(Text(printable(write_options(headline)), style="bold"))
+    if details:
+        Console(highlight=False, soft_wrap=not sys.stdout.isatty()).print(Text(printable(details)))
+
+
 def print_err(lines: Iterable[object], *, always: bool = False) -> None:
-    """Print each of ``lines`` to standard error, unless --quiet was given. Errors are printed with ``always=True``."""
+    """Print each of ``lines`` to standard error, unless --quiet was given. Errors are printed with ``always=True``.
+
+    A warning that the command has printed before, such as above a table, is not printed again.
+    """
     if _Verbosity.quiet and not always:
         return
     console = Console(stderr=True, highlight=False, soft_wrap=True)
-    for line in lines:
-        console.print(printable(str(line)), markup=False)
+    for line in map(str, lines):
+        text = line.removeprefix(WARNING)
+        if text not in _Verbosity.printed:
+            console.print(printable(write_options(line)), markup=False)
+        if text != line:
+            _Verbosity.printed.add(text)
 
 
 @contextlib.contextmanager
@@ -211,9 +243,18 @@ def working(activity: str) -> Iterator[None]:
 
 
 def print_table(
-    rows: Sequence[Mapping[str, object]], columns: Sequence[str], *, title: str = "", spare: Collection[str] = ()
+    rows: Sequence[Mapping[str, object]],
+    columns: Sequence[str],
+    *,
+    title: str = "",
+    spare: Collection[str] = (),
+    best: int | None = None,
+    wrapped: Collection[str] | None = None,
 ) -> None:
-    """Print ``columns`` of ``rows`` as a table; see :func:`emit` for ``spare``."""
+    """Print ``columns`` of ``rows`` as a table; see :func:`emit` for ``spare``. The row ``best`` is bold.
+
+    In a narrow terminal, the columns ``wrapped`` are wrapped, by default all.
+    """
     _replace_unprintable()
     # A pipe has no width: do not wrap cells there.
     console = Console(highlight=False, width=None if sys.stdout.isatty() else 400)
@@ -223,10 +264,22 @@ def print_table(
     table = Table(title=Text(printable(title)) if title else None, title_justify="left", box=None, pad_edge=False)
     for column in columns:
         numeric = any(isinstance(v := row.get(column), int | float) and not isinstance(v, bool) for row in rows)
-        table.add_column(Text(printable(column)), justify="right" if numeric else "left", overflow="fold")
-    for row in rows:
-        table.add_row(*(Text(_shown(row.get(c))) for c in columns))
+        table.add_column(
+            Text(printable(column)), justify="right" if numeric else "left", overflow="fold",
+            no_wrap=wrapped is not None and column not in wrapped,
+        )  # fmt: skip
+    for position, row in enumerate(rows):
+        table.add_row(*(Text(_shown(row.get(c))) for c in columns), style="bold" if position == best else None)
     console.print(table)
+
+
+def can_print(text: str) -> bool:
+    """Whether standard output has all characters of ``text``."""
+    try:
+        text.encode(sys.stdout.encoding or "ascii")
+    except (UnicodeEncodeError, LookupError):
+        return False
+    return True
 
 
 def _replace_unprintable() -> None:

@@ -23,6 +23,7 @@ from vmselect.cli.output import (
     frame_rows,
     is_quiet,
     print_err,
+    print_table,
     print_written,
 )
 from vmselect.ranking.options import BY_NAME
@@ -37,9 +38,19 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="Show, check and refresh the prices of VM types.", no_args_is_help=True)
 
-SPARE = ("provider", "service", "region", "market", "date", "retired", "source", "note")
+SPARE = ("provider", "service", "region", "market", "date", "retired", "stale", "source", "note")
+COLUMNS = (
+    "provider", "instance_type", "region", "regions_compared", "market", "gpu_model", "gpu_count", "gpu_memory_gib",
+    "vcpus", "memory_gib", "usd_per_hour", "usd_per_gpu_hour", "date", "stale",
+)  # fmt: skip
+"""Columns of the table of prices. CSV and JSON have all columns."""
+GPU_COLUMNS = ("GPU", "GB", "on demand", "where", "spot", "spot where", "providers")
 ProviderOption = Annotated[list[str] | None, typer.Option("--provider", help="Providers, as in aws,gcp.")]
 RegionOption = Annotated[list[str] | None, typer.Option("--region", help="Regions, as in us-east-1,eastus.")]
+PlaceOption = Annotated[
+    list[str] | None,
+    typer.Option("--region", help="Regions, countries or groups, as in us-east-1,de,eu,europe; all lists each region."),
+]
 
 
 @functools.cache
@@ -49,7 +60,24 @@ def price_model() -> type[Output]:
 
     kinds = {name: field.annotation for name, field in Offer.model_fields.items()}
     unknown = dict.fromkeys(("service", "date", "gpu_model", "source", "note"), str | None)
-    return make_model("Price", (Offer.__doc__ or "").partition("\n")[0], **kinds | unknown)
+    derived = {"stale": bool, "usd_per_gpu_hour": float | None, "regions_compared": int}
+    return make_model("Price", (Offer.__doc__ or "").partition("\n")[0], **kinds | unknown | derived)
+
+
+class GpuPrices(Output):
+    """A GPU model with its cheapest prices per GPU-hour, on demand and spot, and who offers it."""
+
+    gpu_model: str
+    gpu_memory_gib: float | None
+    providers: int
+    usd_per_gpu_hour: float | None
+    provider: str | None
+    region: str | None
+    instance_type: str | None
+    spot_usd_per_gpu_hour: float | None
+    spot_provider: str | None
+    spot_region: str | None
+    spot_instance_type: str | None
 
 
 @functools.cache
@@ -76,15 +104,32 @@ class PriceChange(Output):
     new_date: str | None
 
 
+class FlaggedPrice(Output):
+    """A price that is implausible, or says less than it seems to."""
+
+    provider: str
+    service: str | None
+    instance_type: str
+    region: str
+    market: str
+    usd_per_hour: float
+    date: str | None
+    source: str | None
+    flag: str
+    doubtful: bool
+    reason: str
+
+
 @app.command()
 def show(
-    instance_type: Annotated[list[str] | None, typer.Argument(help="VM types to show; all if none is given.")] = None,
+    instance_type: Annotated[list[str] | None, typer.Argument(help="VM types whose prices to show.")] = None,
     provider: ProviderOption = None,
-    region: RegionOption = None,
+    region: PlaceOption = None,
     market: Annotated[
         str, typer.Option(help="Markets, as in on_demand,spot,reserved_1y,reserved_3y, or all.")
     ] = BY_NAME["market"].default,
-    gpu: Annotated[list[str] | None, typer.Option(help="Show only VM types with these GPUs, as in T4,L4.")] = None,
+    gpu: Annotated[list[str] | None, typer.Option(help="Show the VM types with these GPUs, as in T4,L4.")] = None,
+    each: Annotated[bool, flag("--all", help="Show every price, also of VM types without a GPU.")] = False,
     date: DateOption = None,
     catalog: CatalogOption = None,
     own_prices: OwnPricesOption = None,
@@ -94,14 +139,33 @@ def show(
     ] = None,
     format: FormatOption = Format.table,  # noqa: A002
 ) -> None:
-    """Show the prices of VM types, cheapest first: your refreshed prices, or else prices that ship with vmselect."""
+    """Show prices: each GPU with its cheapest offers; with --gpu, the VM types with a GPU by USD per GPU-hour.
+
+    A VM type is shown in its cheapest region; --region all shows each region. These are your refreshed prices, and
+    prices that ship with vmselect for all other offers. Stale prices come last.
+
+    Examples:
+
+      vmselect prices show
+
+      vmselect prices show --gpu H100 --region eu
+
+      vmselect prices show --gpu A100-80GB --provider lambda,runpod --market all
+
+      vmselect prices show g5.xlarge --market all
+    """
+    prices = open_catalog(catalog, date=date, own_prices=own_prices)
+    if not (instance_type or gpu or each):
+        _show_gpus(prices, split(provider), split(region), split([market]), top=top, format=format)
+        return
     matching = find_prices(
-        open_catalog(catalog, date=date, own_prices=own_prices), instance_type or [], provider=provider, region=region,
-        market=market, gpu=gpu, retired=retired or bool(date),
+        prices, instance_type or [], provider=provider, region=region, market=market, gpu=gpu,
+        retired=retired or bool(date), cheapest=bool(gpu) and split(region) != ["all"],
     )  # fmt: skip
     rows = matching.rows.head(top) if top else matching.rows
     title = f"{format_count(len(matching.rows), 'price')} in USD per hour, {matching.origin}"
-    emit(frame_rows(rows), price_model(), format=format, title=title, spare=SPARE)
+    columns = COLUMNS if format is Format.table else ()
+    emit(frame_rows(rows), price_model(), format=format, title=title, columns=columns, spare=SPARE)
     print_err(matching.findings)
     if len(rows) < len(matching.rows):
         left = len(matching.rows) - len(rows)
@@ -110,6 +174,53 @@ def show(
     if not len(rows):
         print_err(["No price matches these options. Choose another --market or --region, or add --retired."])
         raise typer.Exit(1)
+
+
+def _show_gpus(
+    prices: Catalog,
+    provider: list[str] | None,
+    region: list[str] | None,
+    market: list[str] | None,
+    *,
+    top: int | None,
+    format: Format,  # noqa: A002
+) -> None:
+    """Print a line per GPU model."""
+    from vmselect.catalog import describe_age
+
+    # On demand is the default of the option; the summary has a column for spot, too.
+    markets = ["on_demand", "spot"] if market == [BY_NAME["market"].default] else market
+    summary = prices.gpus(provider, region=region, market=markets)
+    rows = summary.head(top) if top else summary
+    if format is Format.table:
+        lines = [
+            dict(
+                zip(
+                    GPU_COLUMNS,
+                    (
+                        row.gpu_model, row.gpu_memory_gib, row.usd_per_gpu_hour, _join(row.provider, row.region),
+                        row.spot_usd_per_gpu_hour, _join(row.spot_provider, row.spot_region), row.providers,
+                    ),
+                    strict=True,
+                )
+            )
+            for row in rows.itertuples()
+        ]  # fmt: skip
+        print_table(lines, list(GPU_COLUMNS), title=f"Cheapest USD per GPU-hour, {prices.origin}")
+    else:
+        emit(frame_rows(rows), GpuPrices, format=format)
+    dates = prices.offers(provider, region=region, retired=False)["date"].astype(str).unique()
+    age = prices.outdated or describe_age(dates, today=prices.as_of)
+    hint = "Show the VM types with a GPU by price with --gpu, as in --gpu H100 --region eu."
+    print_err([*prices.findings, *([age] if age else []), *([hint] if format is Format.table else [])])
+    if not len(rows):
+        print_err(["No GPU matches these options. Choose another --market, --provider or --region."])
+        raise typer.Exit(1)
+
+
+def _join(provider: object, region: object) -> str:
+    """Return provider and region as one text; empty if there is no offer."""
+    return f"{provider} {region}" if isinstance(provider, str) else ""
 
 
 def split(names: list[str] | None) -> list[str] | None:
@@ -135,10 +246,16 @@ def find_prices(
     market: str,
     gpu: list[str] | None,
     retired: bool,
+    cheapest: bool = False,
 ) -> Prices:
-    """Return the offers of ``prices`` that match. A finding lists the instance types without a price."""
+    """Return the offers of ``prices`` that match. A finding lists the instance types without a price.
+
+    With ``cheapest``, only the cheapest region of each instance type and market is returned. Stale prices come last.
+    """
     from vmselect.catalog import describe_age, describe_unpriced
+    from vmselect.catalog.gpu_prices import order_by_gpu, per_gpu_hour
     from vmselect.catalog.offer import OWN_PRICE
+    from vmselect.catalog.regions import find_cheapest_regions
     from vmselect.findings import Finding
 
     priced = {str(name) for name in prices.offers(market=None)["instance_type"].unique()}
@@ -150,13 +267,36 @@ def find_prices(
         split(provider), region=split(region), market=split([market]), gpu=split(gpu),
         instance_type=instance_types or None, retired=None if retired or instance_types else False,
     )  # fmt: skip
-    rows = rows.sort_values("usd_per_hour", kind="stable")
-    age = describe_age(rows["date"].astype(str).unique())
+    rows = rows.assign(usd_per_gpu_hour=per_gpu_hour(rows), regions_compared=1)
+    if cheapest:
+        kept: dict[int, int] = {}
+        for stale in (False, True):
+            at = (rows["stale"] == stale).to_numpy().nonzero()[0]
+            first, counts = find_cheapest_regions(rows.iloc[at])
+            kept |= dict(zip(at[first].tolist(), counts.tolist(), strict=True))
+        rows = rows.iloc[list(kept)].assign(regions_compared=list(kept.values()))
+    # Offers of a GPU compare by its price, others by that of the machine.
+    rows = order_by_gpu(rows) if gpu else rows.sort_values("usd_per_hour", kind="stable")
+    rows = rows.sort_values("stale", kind="stable")
+    age = prices.outdated or describe_age(rows["date"].astype(str).unique(), today=prices.as_of)
     remedy = f"Run `vmselect prices refresh`, or add a price with {OWN_PRICE}."
     without_price = [
         Finding("unpriced", f"No price of {name} ({machine}) is known.", remedy) for name, machine in unpriced.items()
     ]
-    return Prices(rows, str(prices.origin), [*prices.findings, *([age] if age else []), *without_price])
+    doubtful = _describe_doubtful(prices, rows)
+    return Prices(rows, str(prices.origin), [*prices.findings, *([age] if age else []), *without_price, *doubtful])
+
+
+def _describe_doubtful(prices: Catalog, rows: pd.DataFrame) -> list[Finding]:
+    """Findings about shown prices that rankings leave out because they are implausible."""
+    from vmselect.catalog.guards import describe_flags
+    from vmselect.catalog.offer import KEY
+
+    doubtful = rows[prices.is_doubtful(rows) & ~rows["stale"].to_numpy(dtype=bool)]
+    if not len(doubtful):
+        return []
+    flags = prices.unrestricted.check()
+    return describe_flags(flags.merge(doubtful[list(KEY)].astype(str), on=list(KEY)))
 
 
 @app.command()
@@ -165,23 +305,40 @@ def check(
     before: Annotated[
         Path | None, typer.Option(help="Price file to compare with.", show_default="the shipped prices")
     ] = None,
+    flagged: Annotated[bool, flag("--flagged", help="List implausible prices instead of changes.")] = False,
     format: FormatOption = Format.table,  # noqa: A002
 ) -> None:
     """Check prices: list invalid rows, and prices that are new, gone, higher or lower than before.
 
-    Exit code 1 if a price differs, or if a message concerns the checked prices, such as an invalid row or old prices.
-    Messages about the prices to compare with do not change the exit code.
+    Messages name implausible prices, such as a spot price above on demand, and stale ones; --flagged lists all
+    implausible prices, of the shipped ones if none were refreshed. Exit code 1 if a price differs, or if a warning
+    concerns the checked prices, such as an invalid row or a doubtful price. Messages about the prices to compare with
+    do not change the exit code.
     """
     from vmselect.catalog import Catalog, compare_prices
+    from vmselect.catalog.age import describe_stale
+    from vmselect.catalog.guards import describe_flags
+    from vmselect.catalog.refresh import read_parts
 
     earlier = Catalog.load(before, skip_bad_rows=True) if before else Catalog.embedded()
-    current = Catalog.load(prices, skip_bad_rows=True) if prices else Catalog.refreshed(alone=True)
+    if prices:
+        current = Catalog.load(prices, skip_bad_rows=True)
+    else:
+        current = Catalog.embedded() if flagged and not read_parts()[0] else Catalog.refreshed(alone=True)
+    flags, offers = current.check(), current.offers(market=None, retired=False)
+    stale = describe_stale(offers, current.ages_of(offers))
+    if flagged:
+        title = f"{format_count(len(flags), 'implausible price')}: {current.origin}"
+        flags = flags.sort_values("doubtful", ascending=False, kind="stable")
+        emit(frame_rows(flags), FlaggedPrice, format=format, title=title)
+        print_err(stale)
+        raise typer.Exit(int(flags["doubtful"].any()))
     changes = compare_prices(earlier, current)
     counts = ", ".join(f"{number} {change}" for change, number in changes["change"].value_counts().items())
     title = f"{counts or 'no change'}: {current.origin} against {earlier.origin}"
     emit(frame_rows(changes), PriceChange, format=format, title=title)
-    print_err([*earlier.findings, *current.findings])
-    if len(changes) or current.findings:
+    print_err([*earlier.findings, *current.findings, *describe_flags(flags), *stale])
+    if len(changes) or current.findings or flags["doubtful"].any():
         raise typer.Exit(1)
 
 
@@ -191,12 +348,20 @@ def refresh(
     region: RegionOption = None,
     source: Annotated[
         str,
-        typer.Option(help="Source: api (price API of each provider), or skypilot (its public catalog, no account)."),
-    ] = "api",
+        typer.Option(
+            help="Source: api (price API of AWS, Azure, Google Cloud), skypilot or gpuhunt (public catalogs), or auto: "
+            "the price API if there is one, else skypilot."
+        ),
+    ] = "auto",
     max_age_hours: Annotated[float, typer.Option(help="Do not fetch prices again within this many hours.")] = 6.0,
+    interruptions: Annotated[
+        bool, flag("--interruptions", help="Fetch the interruption classes of AWS spot machines instead of prices.")
+    ] = False,
     format: FormatOption = Format.table,  # noqa: A002
 ) -> None:
     """Fetch current prices to your cache folder. If the prices of a region cannot be fetched, its old prices stay.
+
+    Doubtful prices, such as a spot price above on demand, or half the price of before, are refused and listed.
 
     Examples:
 
@@ -204,12 +369,16 @@ def refresh(
 
       vmselect prices refresh --source skypilot --provider aws --region eu-west-1,us-east-2
 
-      vmselect prices refresh --source skypilot --provider lambda --region all
+      vmselect prices refresh --provider lambda,runpod --region all
     """
-    from vmselect.catalog.refresh import cache_folder, refresh_prices
+    from vmselect.catalog.refresh import cache_folder, refresh_interruptions, refresh_prices
 
+    if interruptions:
+        emit([vars(refresh_interruptions())], refresh_model(), format=format)
+        return
     columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
-    with Bars(*columns, console=Console(stderr=True), transient=True, disable=is_quiet()) as bars:
+    console = Console(stderr=True)
+    with Bars(*columns, console=console, transient=True, disable=is_quiet() or not console.is_terminal) as bars:
         tasks: dict[tuple[str, str], TaskID] = {}
 
         def follow(part: Progress) -> None:
@@ -217,6 +386,9 @@ def refresh(
             task = tasks[key] if key in tasks else tasks.setdefault(key, bars.add_task("", total=None))
             words = (*key, part.state, part.detail)
             bars.update(task, description=" ".join(word for word in words if word))
+            # A log has no spinner: it gets a line when a part begins and when it ends.
+            if not console.is_terminal and part.state != "waiting":
+                print_err([" ".join(word for word in (*key, part.state) if word)])
             if part.state not in ("waiting", "fetching"):
                 bars.stop_task(task)
 
@@ -236,7 +408,7 @@ def snapshot(
     as_json: JsonOption = False,
 ) -> None:
     """For developers of vmselect: write your refreshed prices as a new snapshot that ships with vmselect."""
-    from vmselect.catalog.refresh import write_snapshot
+    from vmselect.catalog.snapshots import write_snapshot
 
     print_written([write_snapshot(folder)], as_json=as_json)
-    print_err(["Now run: pytest tests/unit/catalog/test_files_shipped.py"])
+    print_err(["Now run: pytest tests/unit/catalog/test_shipped.py"])

@@ -3,27 +3,24 @@
 from __future__ import annotations
 
 import functools
-import re
 import sys
-from collections.abc import Iterable
-from pathlib import Path
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from vmselect._checks import check_count, check_name, maybe, several
-from vmselect._io import check_place, default_folder, has_file
+from vmselect._io import check_place, default_folder
 from vmselect._models import Output
-from vmselect.cli.options import note_unknown_type
+from vmselect.cli.options import check_script, note_unknown_type
 from vmselect.cli.output import flag, is_quiet, print_err, print_out
-from vmselect.errors import ArgumentError
 from vmselect.records.training import Outcome
 from vmselect.units import format_seconds
 
 if TYPE_CHECKING:
     from vmselect._io import Place
     from vmselect.probe.saves import Save
-    from vmselect.probe.script import ScriptRun
+    from vmselect.probe.script import Choice, ScriptRun
     from vmselect.records import Profile
 
 CONTEXT = {"allow_interspersed_args": False, "ignore_unknown_options": True}
@@ -92,7 +89,6 @@ def probe(
         int | None, typer.Option(help="Number of batches after which to end the second validation (Keras only).")
     ] = None,
     seconds: Annotated[float | None, typer.Option(help="Seconds after which to end each training.")] = None,
-    watch: Annotated[bool, flag("--watch", help="Measure each training until it ends instead of stopping it.")] = False,
     fits: Annotated[int | None, typer.Option(help="End the script after this number of trainings.")] = None,
     fit: Annotated[
         list[int] | None,
@@ -104,16 +100,6 @@ def probe(
         flag("--allow-saves", help="Let the script save models and checkpoints, which replaces existing files."),
     ] = False,
     sample: Annotated[float, typer.Option(help="Seconds between samples of machine usage; 0 for no samples.")] = 1.0,
-    alarm: Annotated[
-        str | None, typer.Option(help="Command to run when CPU utilization stays high (message in $VMSELECT_ALARM).")
-    ] = None,
-    alarm_cpu: Annotated[float, typer.Option(help="CPU utilization (0 to 1) above which --alarm runs.")] = 0.9,
-    alarm_when: Annotated[
-        str | None, typer.Option(help="Condition for --alarm instead of CPU utilization, as in 'gpu*_busy_share<0.2'.")
-    ] = None,
-    alarm_seconds: Annotated[
-        float, typer.Option(help="Seconds for which the condition must hold before --alarm runs.")
-    ] = 10.0,
     batch_size: Annotated[int | None, typer.Option(help="Batch size, if it cannot be detected.")] = None,
     instance_type: Annotated[
         str | None, typer.Option(help="Instance type of this machine, if it cannot be detected.")
@@ -123,13 +109,14 @@ def probe(
 ) -> None:
     """Run a training SCRIPT unchanged, measure every training it starts, and write a profile of each.
 
-    The script may use Keras, plain torch, Lightning or the Hugging Face Trainer. Give options of vmselect before the
-    name of the script: everything after the name is passed to the script. Each training is ended after a few seconds
-    of measuring. A probe never gets past the first save: when the script calls a function that saves a model or a
-    checkpoint, such as torch.save, the program ends before anything is written, unless --allow-saves or --watch is
-    given. Checkpoint callbacks inside a training write to a temporary folder. A plain torch script ends after its first
-    training, unless --watch, --fits or --fit asks for more. The exit code is that of the script, 1 if no training was
-    measured, or 2 if the script saves before enough steps were measured.
+    The script may use Keras, plain torch, tf.GradientTape, Lightning or the Hugging Face Trainer. Give options of
+    vmselect before the name of the script: everything after the name is passed to the script. Each training is ended
+    after a few seconds of measuring. A probe never gets past the first save: when the script calls a function that
+    saves a model or a checkpoint, such as torch.save, the program ends before anything is written, unless --allow-saves
+    is given. Checkpoint callbacks inside a training write to a temporary folder. A hand-written loop ends the script
+    after its first training, unless --fits or --fit asks for more. The exit code is that of the script, 1 if no
+    training was measured, or 2 if the script saves before enough steps were measured. vmselect watch measures whole
+    trainings.
 
     Examples:
 
@@ -138,73 +125,89 @@ def probe(
       vmselect probe --path profiles/ --instance-type g4dn.xlarge train.py --data /mnt/images
 
       vmselect probe --fits 2 --name frozen --name fine-tuned -m package.train
-
-      vmselect probe --watch --path truth.json train.py
-
-      vmselect probe --watch --alarm "notify-send vmselect" --alarm-cpu 0.95 train.py
     """
-    from vmselect.probe.recording import check_target
-    from vmselect.probe.sampling import Alarm
-    from vmselect.probe.script import Choice, ScriptFailed, probe_script
+    from vmselect.probe.script import Choice
 
-    if script.endswith(".ipynb"):
-        raise ArgumentError(
-            f"{script} is a notebook, not a script. Pass vmselect.IterationProbe as a callback to fit, or convert the "
-            "notebook with: jupyter nbconvert --to script"
-        )
-    if script.startswith("-"):
-        raise ArgumentError(f"vmselect probe has no option {script}. Run vmselect probe --help to list its options.")
-    if not module and not has_file(Path(script)):
-        raise ArgumentError(f"{script} is not a readable file. Give the path of a Python script.")
-    _note_misplaced(context, script, arguments or ())
     target = default_folder() if path is None else check_place("--path", path)
-    check_target(target, "training")
     choice = Choice(
-        watch=watch,
         fits=maybe(check_count, "--fits", fits),
         numbers=several(check_count, "--fit", fit) if fit else (),
         names=[check_name("--name", text) for text in name or ()],
         validation_steps=validation_steps,
     )
-    when = _read_condition(alarm_when) if alarm_when is not None else {}
-    if when and alarm is None:
-        raise ArgumentError("--alarm-when has no command to run. Add --alarm with a command.")
-    notice = Alarm(alarm, cpu=alarm_cpu, seconds=alarm_seconds, **when) if alarm is not None else None
+    run_script(
+        context, script, arguments or (), target, choice, module=module, as_json=as_json,
+        at_save=None if allow_saves else functools.partial(_end_at_save, target, as_json),
+        steps=steps, steady_seconds=steady_seconds, validations=validations, seconds=seconds,
+        sample=sample or None, batch_size=batch_size, instance_type=instance_type, region=region,
+        verbose=int(not is_quiet()),
+    )  # fmt: skip
+
+
+def run_script(
+    context: typer.Context,
+    script: str,
+    arguments: Sequence[str],
+    target: Place,
+    choice: Choice,
+    *,
+    as_json: bool,
+    **options: Any,
+) -> ScriptRun:
+    """Run ``script`` with a probe in each of its trainings, and print what was measured."""
+    from vmselect.probe.recording import check_target
+    from vmselect.probe.script import ScriptFailed, probe_script
+
+    command = context.info_name
+    check_script(command, script, module=options["module"])
+    _note_misplaced(context, script, arguments)
+    check_target(target, "training")
     try:
-        run = probe_script(
-            script, arguments or (), target, choice, module=module,
-            at_save=None if allow_saves or watch else functools.partial(_end_at_save, target, as_json),
-            steps=steps, steady_seconds=steady_seconds, validations=validations, seconds=seconds,
-            sample=sample or None, alarm=notice, batch_size=batch_size, instance_type=instance_type, region=region,
-            verbose=int(not is_quiet()),
-        )  # fmt: skip
+        run = probe_script(script, arguments, target, choice, **options)
     except ScriptFailed as failed:
         missing = failed.error.name if isinstance(failed.error, ModuleNotFoundError) else None
         if missing in EXTRAS:
             fact = f"{script} imports {missing}, which is not installed in {sys.prefix}"
             print_err([f'vmselect: {fact}. Run: pip install "{EXTRAS[missing]}"'], always=True)
         raise
-    if watch:
+    if choice.watch:
         for profile in run.profiles:
             if profile.timeline.fit_seconds is not None:
                 took = format_seconds(profile.timeline.fit_seconds)
                 print_err([f"vmselect: the whole training of {profile.title} took {took}."])
     _show_profiles(run, target, as_json=as_json)
     if not run.measured:
-        print_err(
-            [
-                "vmselect: the script contains no training with Keras, Lightning, the Hugging Face Trainer or plain "
-                "torch that could be measured. Measure other training loops with vmselect.probe_loop."
-            ],
-            always=True,
-        )
+        print_err([f"vmselect: {_explain_nothing(run)}"], always=True)
         raise typer.Exit(1)
+    if run.ended_after:
+        print_err([
+            "vmselect: the script was ended after its first training. If it trains more than once, measure all with "
+            "--fits N (its number of trainings) or vmselect watch."
+        ])  # fmt: skip
+    return run
+
+
+def _explain_nothing(run: ScriptRun) -> str:
+    """Text about a script in which no training was measured: what was seen, and how to measure it."""
+    remedy = (
+        "Measure another kind of loop with vmselect.probe_loop: `with vs.probe_loop() as p:`, `for epoch in "
+        "p.epochs(50):`, `for batch in p.steps(batches):`."
+    )
+    if not run.gradients:
+        return (
+            "the script contains no training with Keras, Lightning, the Hugging Face Trainer, plain torch or "
+            f"tf.GradientTape that could be measured. {remedy}"
+        )
+    seen = f"the script computed gradients ({'; '.join(run.gradients)}), but no training loop was recognized"
+    gave_up = f" within {format_seconds(run.gave_up_after)}, so it was ended" if run.gave_up_after else ""
+    return f"{seen}{gave_up}. {remedy}"
 
 
 def _end_at_save(target: Place, as_json: bool, save: Save, run: ScriptRun) -> int:
     """Print why the program ends before ``save``. Return the exit code."""
     if run.measured:
-        print_err([f"vmselect: ended the program before {save}. To run the save, pass --allow-saves."])
+        fact = f"ended the program before {save}, so trainings after it were not measured"
+        print_err([f"vmselect: {fact}. To run the save, pass --allow-saves."])
         _show_profiles(run, target, as_json=as_json)
         return 0
     fact = f"{save} saves a model before enough steps were measured, so the probe ended the program"
@@ -240,8 +243,9 @@ def _note_misplaced(context: typer.Context, script: str, arguments: Iterable[str
     own = {name for option in context.command.params for name in option.opts} - {*SCRIPT_OPTIONS}
     words = dict.fromkeys(argument.partition("=")[0] for argument in arguments)
     if misplaced := [word for word in words if word in own and word.startswith("-")]:
-        fact = f"{', '.join(misplaced)} was passed to {script}, not to vmselect probe"
-        print_err([f"vmselect: {fact}. Write options of vmselect probe before the script's name."])
+        command = f"vmselect {context.info_name}"
+        fact = f"{', '.join(misplaced)} was passed to {script}, not to {command}"
+        print_err([f"vmselect: {fact}. Write options of {command} before the script's name."])
 
 
 def _note_unknown_types(profiles: Iterable[Profile]) -> None:
@@ -256,14 +260,3 @@ def _note_unknown_types(profiles: Iterable[Profile]) -> None:
         if note := note_unknown_type(name):
             correct = "vmselect history label FILE --instance-type NAME --replace"
             print_err([f"vmselect: {note} To correct a profile: {correct}"])
-
-
-def _read_condition(text: str) -> dict[str, Any]:
-    """Return the arguments ``quantity`` and ``above`` or ``below`` of an alarm for a text such as ``cpu_share>0.9``."""
-    condition = re.fullmatch(r"\s*([\w*]+)\s*([<>])\s*(\S+)\s*", text)
-    try:
-        quantity, sign, number = condition.groups() if condition else ("", "", "")
-        return {"quantity": quantity, "above" if sign == ">" else "below": float(number)}
-    except ValueError:
-        message = f"--alarm-when {text!r} is invalid. Write quantity>number or quantity<number, as in cpu_share>0.9."
-        raise ArgumentError(message) from None

@@ -1,11 +1,13 @@
-"""The commands ``rank``, which ranks machines by profiles and prices, and ``demo``, which ranks example records."""
+"""The command ``rank``, which ranks machines by profiles and prices."""
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+import yaml
 
 from vmselect.cli.options import ProfilesArgument, RankingOptions, TopOption, read_weights, with_ranking_options
 from vmselect.cli.output import (
@@ -14,39 +16,16 @@ from vmselect.cli.output import (
     emit,
     flag,
     frame_rows,
-    print_csv,
     print_err,
     print_json,
     print_out,
     print_table,
 )
+from vmselect.cli.ranking_table import MAX_EXCLUDED, VerboseOption, print_ranking
 from vmselect.errors import ArgumentError
 
 if TYPE_CHECKING:
-    from vmselect.ranking import Ranking, Row
-
-TABLE = (
-    "rank",
-    "instance_type",
-    "provider",
-    "region",
-    "market",
-    "batch",
-    "epochs",
-    "time",
-    "cost",
-    "score",
-    "best",
-    "",
-)
-MAX_REASONS = 3
-"""Number of excluded candidates that ``vmselect rank --next`` prints if it recommends no probe."""
-SPARE = ("provider", "region", "market", "batch", "epochs")
-COLUMNS = (
-    "rank", "instance_type", "provider", "service", "region", "market", "batch_size", "epochs",
-    "seconds", "seconds_low", "seconds_high", "usd_per_hour", "price_date", "cost_usd", "cost_low", "cost_high",
-    "score", "chance", "tied_with_best", "pareto", "gpu_model", "gpu_count", "vcpus", "memory_gib", "method",
-)  # fmt: skip
+    from vmselect.ranking import Ranking
 
 
 @with_ranking_options
@@ -63,22 +42,31 @@ def rank(
     next_probe: Annotated[
         bool, flag("--next", help="Recommend the machine to probe next instead, of all machines or --machines.")
     ] = False,
+    running: Annotated[
+        bool,
+        flag("--running", help="PROFILES is the record of a running training: would it pay to move the rest of it?"),
+    ] = False,
     html: Annotated[Path | None, typer.Option(help="Also write the ranking as a page to this HTML file.")] = None,
     relative_to: Annotated[
         str | None, typer.Option(help="Also show price, speed and cost relative to this instance type.")
     ] = None,
+    relative: Annotated[
+        bool, flag("--relative", help="Also show time and cost at each number of epochs, divided by the lowest.")
+    ] = False,
     against: Annotated[
         str | None, typer.Option(help="Also compare the estimates with the complete trainings in this folder.")
     ] = None,
-    top: TopOption = 20,
+    top: TopOption = 10,
+    verbose: VerboseOption = False,
     format: FormatOption = Format.table,  # noqa: A002
     options: RankingOptions,
 ) -> None:
     """Rank the probed machines by the time and cost of the training, with intervals.
 
     A candidate is a machine with a batch size and a price. The table shows the candidates at the number of epochs that
-    determines the ranking. CSV output contains all numbers of epochs, JSON output also the findings and excluded
-    candidates. Findings are printed to standard error. Exit code 1 if no candidate meets the limits.
+    determines the ranking; in a terminal, a bar shows the interval of each time. CSV output contains all numbers of
+    epochs, JSON output also the findings and excluded candidates. Warnings are named on standard error, and --verbose
+    explains them. Exit code 1 if no candidate meets the limits.
 
     With --study, pairs of machine and batch size are ranked by the training until the model converges. With --next,
     the command names the machine whose probe improves the choice most per dollar; exit code 1 if none is worth its
@@ -90,7 +78,7 @@ def rank(
 
       vmselect rank profiles/ --epochs 50 --html report.html
 
-      vmselect rank profiles/ --epochs 5,10,20 --objective time --deadline-hours 4
+      vmselect rank profiles/ --epochs 5,10,20 --relative --objective time --deadline-hours 4
 
       vmselect rank profiles/ -e 50 --market all --interruptions 0.05 --checkpoint-minutes 30
 
@@ -106,19 +94,26 @@ def rank(
 
       vmselect rank profiles/ -e 50 --against watched/
 
+      vmselect rank --running profiles/g5.xlarge-64.json
+
       vmselect rank profiles/ -e 50 --json > ranking.json
     """
     from vmselect.records import load_profiles
 
+    if running:
+        _print_moves(profiles, options, html=html, top=top, format=format)
+        return
     ranking = make_ranking(profiles, options, study=study, require=require, unprobed=next_probe)
     if html is not None:
-        print_err([f"Report: {ranking.report(html).resolve().as_uri()}"])
+        _write_page(ranking, html, [*profiles, *([against] if against else [])])
     if next_probe:
         _print_next_probe(ranking, format)
         return
     compared = ranking.tables.relative_to(relative_to) if relative_to and ranking else None
     accuracy = ranking.against(load_profiles(against)) if against and ranking else None
-    print_ranking(ranking, top=top, format=format)
+    print_ranking(ranking, top=top, format=format, verbose=verbose)
+    if relative and format is Format.table:
+        _print_relative(ranking, top)
     if ranking and ranking.scaling_verdict:
         print_err([ranking.scaling_verdict])
     if compared is not None:
@@ -128,6 +123,58 @@ def rank(
             print_err([f"{name}: {ratios} and {ratio.cost_ratio:.3g} times the cost of {relative_to}."])
     if accuracy is not None:
         print_err([*str(accuracy).splitlines(), *(f"Not compared: {exclusion}." for exclusion in accuracy.excluded)])
+
+
+def _print_relative(ranking: Ranking, top: int) -> None:
+    """Print a table of time and one of cost: a row per candidate, a column per number of epochs, the lowest is 1."""
+    for objective in ("time", "cost"):
+        table = ranking.relative(objective).head(top)
+        print_out("")
+        print_out(f"Relative {objective} by number of epochs; the lowest is 1.00.")
+        keys = [key if isinstance(key, tuple) else (key,) for key in table.index]
+        columns = [str(name) for name in (*table.index.names, *table.columns)]
+        values = table.map(lambda ratio: "" if ratio != ratio else f"{ratio:.2f}").to_numpy().tolist()
+        rows = [dict(zip(columns, (*key, *ratios), strict=True)) for key, ratios in zip(keys, values, strict=True)]
+        print_table(rows, columns)
+
+
+def _write_page(ranking: Ranking, path: Path, sources: list[str]) -> None:
+    """Write the page of ``ranking``, with the watched trainings and forecasts among the records of ``sources``."""
+    from vmselect.records import load_records
+
+    print_err([f"Report: {ranking.report(path, records=load_records(*sources)).resolve().as_uri()}"])
+
+
+def _print_moves(
+    profiles: list[str],
+    options: RankingOptions,
+    *,
+    html: Path | None,
+    top: int,
+    format: Format,  # noqa: A002
+) -> None:
+    from vmselect.records import load_profiles
+    from vmselect.watching.moves import MoveRow, rank_moves
+
+    records = load_profiles(profiles)
+    if len(records) != 1:
+        raise ArgumentError(f"--running takes the record of one training, not {len(records)}. Name its file.")
+    chosen = options.arguments()
+    workload = chosen.pop("workload", None)
+    boot = {"boot_seconds": workload.boot_seconds} if workload and workload.boot_seconds is not None else {}
+    epochs = chosen.pop("epochs", None)
+    left = {"epochs_left": epochs[-1] if isinstance(epochs, tuple | list) else epochs} if epochs else {}
+    moves = rank_moves(records[0], **boot, **left, **chosen)
+    if html is not None:
+        _write_page(moves.ranking, html, profiles)
+    if format is Format.table:
+        print_out(moves)
+        if moves.suggested is not None and find_spec("sky") is not None:
+            print_out(yaml.safe_dump(moves.to_task(), sort_keys=False))
+    shown = moves.to_frame()
+    emit(frame_rows(shown.head(top) if format is Format.table else shown), MoveRow, format=format)
+    if moves.suggested is None:
+        raise typer.Exit(1)
 
 
 def make_ranking(
@@ -165,118 +212,10 @@ def _print_next_probe(ranking: Ranking, format: Format) -> None:  # noqa: A002
         print_err([ranking.verdict])
         if probe is None:
             reasons = dict.fromkeys(map(str, ranking.excluded))
-            print_err(f"Excluded: {reason}." for reason in list(reasons)[:MAX_REASONS])
+            print_err(f"Excluded: {reason}." for reason in list(reasons)[:MAX_EXCLUDED])
     elif format is Format.json:
         print_json(answer_next_probe(ranking))
     else:
         emit([vars(probe)] if probe else [], NextProbeOutput, format=format)
     if probe is None:
         raise typer.Exit(1)
-
-
-def print_ranking(
-    ranking: Ranking,
-    *,
-    top: int,
-    format: Format,  # noqa: A002
-) -> None:
-    """Print ``ranking`` to standard output and its findings to standard error.
-
-    A table has at most ``top`` rows. With a study, its final metric is a column after the epochs.
-    """
-    from vmselect.ranking.measures import MEASURES
-    from vmselect.ranking.output import ranking_output
-
-    names = (ranking.study.monitor,) if ranking.study else ()
-
-    def more(row: Row) -> dict[str, Any]:
-        return {name: ranking.studied.metric(row.batch_size) for name in names} if ranking.studied else {}
-
-    if format is Format.json:
-        print_json(ranking_output(ranking))
-    elif format is Format.csv:
-        frame = ranking.to_frame()  # also has the columns of all measures
-        measured = [MEASURES[name] for name in ranking.settings.measured]
-        others = [name for measure in measured for name in measure.fields if name not in COLUMNS]
-        rows = [line | more(row) for line, row in zip(frame_rows(frame), ranking, strict=True)]
-        print_csv(rows, (*COLUMNS, *others, *names))
-    else:
-        print_out(ranking.verdict)
-    if format is Format.table and ranking:
-        best = ranking.deciding_rows[:top]
-        at = TABLE.index("epochs") + 1
-        shown = [_shown(row) | more(row) for row in best]
-        others = [name for name in ranking.settings.measured if name not in TABLE]
-        print_table(shown, (*TABLE[:at], *names, *TABLE[at:-3], *others, *TABLE[-3:]), spare=SPARE)
-    print_err(_remarks(ranking, top) if format is Format.table else ranking.findings)
-    if not ranking:
-        raise typer.Exit(1)
-
-
-def _shown(row: Row) -> dict[str, Any]:
-    from vmselect.ranking.views import marks, measure_text
-    from vmselect.units import format_chance
-
-    texts: dict[str, Any] = {"batch": row.batch_size, "epochs": round(row.epochs, 1), "score": f"{row.score:.2f}"}
-    texts |= {name: measure_text(row, name) for name in row.measures}
-    return vars(row) | texts | {"best": format_chance(row.chance), "": marks(row)}
-
-
-def _remarks(ranking: Ranking, top: int) -> list[str]:
-    """Return the lines to print below the table: next probe, crossovers, excluded candidates, findings."""
-    from vmselect.ranking.views import describe_findings
-
-    lines = [f"Next: {ranking.next_probe}"] if ranking.next_probe else []
-    for name in ranking.settings.measured if len(ranking.settings.epochs) > 1 and ranking else ():
-        lines += [f"By {name}: {change}." for change in ranking.crossovers(name)[:5]]
-    lines += [f"Excluded: {excluded}." for excluded in ranking.deciding_excluded[:top]]
-    if len(ranking.deciding_excluded) > top:
-        lines.append(f"Excluded: {len(ranking.deciding_excluded) - top:,} more. List all with --json.")
-    return lines + describe_findings(ranking, ranking.deciding_rows[:top])
-
-
-EXAMPLE_RECORDS = Path(__file__).parents[1] / "example_records"
-"""Folder of the example records: published training times of six GPU machines, one profile each."""
-PRICE_DATE = "2021-02-28"
-DEADLINE_HOURS = 0.5
-
-
-def demo(
-    out: Annotated[Path, typer.Option("--out", help="HTML file for the report page.")] = Path("demo.html"),
-    format: FormatOption = Format.table,  # noqa: A002
-) -> None:
-    """Rank six GPU machines by example records that ship with vmselect, and write the report page.
-
-    The times were published: ResNet-50 on CIFAR-10 at batch size 512, means of three runs (Malta, 2021, Table 4.2).
-    The prices are those of February 2021, and the deadline is half an hour. Nothing is measured, rented or downloaded.
-    The URL of the page is printed to standard error.
-
-    Examples:
-
-      vmselect demo
-
-      vmselect demo --out page.html --json
-    """
-    ranking = rank_example()
-    page = ranking.report(out)
-    print_ranking(ranking, top=len(ranking), format=format)
-    print_err([f"Report: {page.resolve().as_uri()}"])
-
-
-def rank_example() -> Ranking:
-    """Rank the machines of the example records at the prices of 2021, with a finding that this is an example."""
-    from vmselect.catalog import Catalog
-    from vmselect.findings import Finding
-    from vmselect.ranking import rank
-    from vmselect.records import load_profiles
-
-    example = Finding(
-        "example",
-        "This is an example: published times of ResNet-50 on CIFAR-10 (Malta, 2021, Table 4.2) at prices of February "
-        "2021.",
-        "To rank machines for your own training, start with: vmselect probe train.py",
-        "info",
-    )
-    catalog = Catalog.embedded(date=PRICE_DATE)
-    ranking = rank(load_profiles(EXAMPLE_RECORDS), catalog=catalog, deadline_hours=DEADLINE_HOURS)
-    return ranking.with_findings([example], example=True)

@@ -88,9 +88,10 @@ def outputs() -> Mapping[str, Printed]:
     """Kinds of JSON that commands print with ``--json``. A running sweep prints one JSON value per line."""
     # Imported here, because most commands print no JSON, and the models of results import pandas.
     from vmselect.cli.check import CheckRow
+    from vmselect.cli.describe import DescribeOutput
     from vmselect.cli.estimate import EstimateRow, MemoryRow
     from vmselect.cli.history import Compaction, HistoryRow
-    from vmselect.cli.prices import PriceChange, price_model, refresh_model
+    from vmselect.cli.prices import FlaggedPrice, GpuPrices, PriceChange, price_model, refresh_model
     from vmselect.cli.probe import ProbeOutput
     from vmselect.cli.serve import InferenceRow, TransferRow
     from vmselect.cli.sweep import CleanedOutput, PlannedTrial, SweepEvent, SweepSummary, TrialStatus
@@ -101,22 +102,27 @@ def outputs() -> Mapping[str, Printed]:
     from vmselect.comparison.speedup import ScalingOutput
     from vmselect.ranking.output import NextProbeAnswer, RankingOutput
     from vmselect.scoring.score import ScoreOutput
+    from vmselect.watching.moves import MoveRow
 
     compared = ComparisonOutput | EffectsOutput | ScalingOutput | ScoresOutput
     return {
         "check": Printed(1, _rows_of(CheckRow), ("check",)),
         "compare": Printed(1, compared | list[compared], ("compare",)),
         "compare-before": Printed(1, ChangesOutput, ("compare --before",)),
+        "describe": Printed(1, DescribeOutput, ("describe",)),
         "estimate": Printed(2, list[EstimateRow], ("estimate",)),
         "estimate-memory": Printed(1, list[MemoryRow], ("estimate --memory",)),
         "history-compact": Printed(1, list[Compaction], ("history compact",)),
         "history-list": Printed(1, list[HistoryRow], ("history list",)),
+        "rank-running": Printed(1, list[MoveRow], ("rank --running",)),
         "rank-next": Printed(2, NextProbeAnswer, ("rank --next",)),
-        "prices": Printed(1, _rows_of(price_model()), ("prices show",)),
+        "prices": Printed(1, _rows_of(price_model()), ("prices show --gpu", "prices show --all")),
         "prices-check": Printed(1, list[PriceChange], ("prices check",)),
+        "prices-check-flagged": Printed(1, list[FlaggedPrice], ("prices check --flagged",)),
+        "prices-gpus": Printed(1, list[GpuPrices], ("prices show",)),
         "prices-refresh": Printed(1, _rows_of(refresh_model()), ("prices refresh",)),
-        "probe": Printed(1, ProbeOutput, ("probe",)),
-        "ranking": Printed(2, RankingOutput, ("rank", "demo")),
+        "probe": Printed(1, ProbeOutput, ("probe", "watch")),
+        "ranking": Printed(2, RankingOutput, ("rank", "recommend", "demo")),
         "schema": Printed(1, list[SchemaRow], ("schema",)),
         "score": Printed(1, ScoreOutput, ("score show",)),
         "serve-inference": Printed(1, list[InferenceRow], ("serve inference",)),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import shlex
+import shutil
 import signal
 import sys
 import time
@@ -178,6 +179,10 @@ def run(
     history: HistoryOption = None,
     enough_regret: RegretOption = None,
     yes: YesOption = False,
+    cron: Annotated[
+        Literal["hourly", "daily", "weekly", "monthly"] | None,
+        typer.Option(help="Start nothing, but print the line for crontab that repeats this sweep so often."),
+    ] = None,
     catalog: CatalogOption = None,
     own_prices: OwnPricesOption = None,
     date: DateOption = None,
@@ -201,10 +206,17 @@ def run(
       vmselect sweep run plan.yaml sweep/ --budget-usd 5 --stop-when-sure --epochs 50 --history team/
 
       vmselect sweep run plan.yaml s3://team/records --budget-usd 5
+
+      vmselect sweep run plan.yaml history/ --budget-usd 5 --cron weekly
     """
     from vmselect.sweeps import Plan
 
     prices = open_catalog(catalog, date=date, own_prices=own_prices) if catalog or date or own_prices else None
+    if cron is not None:
+        Plan.load(plan)  # a plan that cannot be read would fail every night
+        options = _list_options(budget_usd=budget_usd, parallel=parallel, catalog=catalog, own_prices=own_prices)
+        print_out(make_cron_line(cron, plan, folder, options, now=time.localtime()))
+        return
     _run(
         Plan.load(plan), folder, format, budget_usd=budget_usd, parallel=parallel, yes=yes, catalog=prices,
         stop_when_sure=stop_when_sure, epochs=epochs, history=history, enough_regret=enough_regret,
@@ -328,6 +340,28 @@ def _run(
             history=load_profiles(history) if history else (), **options,
         )  # fmt: skip
     _finish(result, format, options.get("catalog"), price_options)
+
+
+def make_cron_line(often: str, plan: object, folder: str, options: Sequence[str], *, now: time.struct_time) -> str:
+    """Return a line for crontab that runs ``plan`` from the current folder, each time into a new folder in ``folder``.
+
+    The sweep begins at the minute, hour, weekday and day of ``now``. Names with a line break or a percent sign, which
+    crontab would read as a line break, are errors.
+    """
+    hour, day, weekday = f"{now.tm_hour}", f"{min(now.tm_mday, 28)}", f"{(now.tm_wday + 1) % 7}"
+    when = {
+        "hourly": "* * * *",
+        "daily": f"{hour} * * *",
+        "weekly": f"{hour} * * {weekday}",
+        "monthly": f"{hour} {day} * *",
+    }[often]
+    program = shutil.which("vmselect") or "vmselect"
+    command = f"cd {shlex.quote(str(Path.cwd()))} && {shlex.quote(program)} sweep run {shlex.quote(str(plan))}"
+    texts = " ".join([command, folder, *options])
+    if not texts.isprintable() or "%" in texts:
+        raise ArgumentError(f"{texts!r} has a line break or a percent sign, which crontab cannot hold. Rename it.")
+    target = f'{shlex.quote(folder.rstrip("/"))}/"$(date +\\%Y-\\%m-\\%dT\\%H\\%M)"'
+    return " ".join([str(now.tm_min), when, command, target, *options, "--yes", "--quiet"])
 
 
 def _list_options(**options: object) -> list[str]:

@@ -19,11 +19,11 @@ from functools import partial
 from itertools import chain, combinations
 from typing import Literal, NamedTuple
 
-from vmselect._checks import check_share, maybe, show
+from vmselect._checks import check_share, maybe, show, suggest_arguments
 from vmselect.errors import ArgumentError
 from vmselect.findings import Finding
 from vmselect.records import Profile
-from vmselect.units import format_bytes, format_seconds
+from vmselect.units import format_bytes, format_seconds, list_all
 
 MIN_SAMPLED_SECONDS = 0.5
 """Minimum time in seconds that the samples of a usage quantity must cover; otherwise the quantity is ignored."""
@@ -75,6 +75,18 @@ PAUSE_SHARE = 0.1
 PAUSE_SECONDS = 0.3
 """A pause between epochs is reported if it is at least ``PAUSE_SHARE`` of the epoch time and ``PAUSE_SECONDS``."""
 
+FIRST_STEP_RATIO, FIRST_STEP_SECONDS = 10.0, 10.0
+"""The first step is reported if it takes so many times a usual step, and so many seconds more. Chosen by judgement: the
+first steps in the dissertation took 3 to 23 s, and those of 20 s decided its ranking of short trainings."""
+MOSTLY_BUILT = 0.5
+"""Share of the first step that is traced and compiled above which only that is worth a remedy. Chosen by judgement."""
+BUILD_REMEDIES = {
+    "tracing": "Trace less if it matters: a loop in Python is traced turn by turn, one in the framework (scan) once.",
+    "compiling": "If you train often, cache compiled code (JAX_COMPILATION_CACHE_DIR, TORCHINDUCTOR_CACHE_DIR).",
+}
+FIRST_STEP_GPU = 0.3
+"""Utilization of a GPU above which it worked in the first step instead of waiting for the CPU. Chosen by judgement."""
+
 MIN_EPOCHS = 4
 GROWTH = 0.2
 AGREEMENT = 0.7
@@ -86,7 +98,7 @@ Kind = Literal[
     "throttled-by-heat", "throttled-by-power", "throttled-by-hardware", "swapping", "memory-full",
     "container-memory-full", "steal", "other-programs", "slowing-down", "cpu-quota", "cpu-affinity", "input-bound",
     "cpu-saturated", "underfed-gpu", "gpu-memory-full", "gpu-memory-empty", "disk-busy", "slow-boundaries",
-    "compute-bound",
+    "slow-first-step", "compute-bound",
 ]  # fmt: skip
 """The kinds of causes."""
 
@@ -117,6 +129,7 @@ class Diagnosis(Finding):
 Causes = Iterator[Cause]
 
 
+@suggest_arguments()
 def diagnose(profile: Profile, *, cpu_threshold: float | None = None) -> tuple[Diagnosis, ...]:
     """Diagnoses of what limits the speed of the training, with evidence and remedy; warnings first.
 
@@ -557,6 +570,74 @@ def _input_share(profile: Profile) -> float | None:
     return None if wait is None or not wait.wall_seconds else wait.share
 
 
+def _find_slow_first_step(profile: Profile) -> Causes:
+    first = [step.each for step in profile.timeline.steps.labelled("first")]
+    steady = profile.timeline.steps.steady_seconds
+    if not first or not steady:
+        return
+    usual = statistics.median(steady)
+    if first[0] < FIRST_STEP_RATIO * usual or first[0] - usual < FIRST_STEP_SECONDS:
+        return
+    evidence = {"first_step_seconds": first[0], "step_seconds": usual}
+    if profile.timeline.fit_to_first_batch_seconds is not None:
+        evidence["before_first_step_seconds"] = profile.timeline.fit_to_first_batch_seconds
+    if (timed := profile.timeline.first_step) is not None:
+        for name in ("tracing_seconds", "compiling_seconds", "autotuning_seconds"):
+            if (seconds := getattr(timed, name)) is not None:
+                evidence[name] = seconds
+    sampled = profile.usage.phases.get("first_step", {}) if profile.usage else {}
+    for name in ("process_cores", "io_pressure_share"):
+        if name in sampled:
+            evidence[name] = sampled[name].mean
+    busy = [s.mean for name, s in sampled.items() if re.fullmatch(r"gpu\d+_busy_share", name)]
+    if busy and profile.environment.framework_gpus:
+        evidence["gpu_busy_share"] = max(busy)
+    memory = [s.maximum for name, s in sampled.items() if re.fullmatch(r"gpu\d+_memory_used_bytes", name)]
+    if memory:
+        evidence["gpu_memory_bytes"] = max(memory)
+    yield Cause("slow-first-step", evidence)
+
+
+def _describe_slow_first_step(profile: Profile, cause: Cause) -> Diagnosis:
+    evidence = cause.evidence
+    first_seconds, timed = evidence["first_step_seconds"], profile.timeline.first_step
+    why, remedy = _explain_by_samples(evidence)
+    if timed is not None and timed.seconds:
+        parts = {"tracing": timed.tracing_seconds, "compiling": timed.compiling_seconds}
+        shown = [f"{format_seconds(seconds)} of {name}" for name, seconds in parts.items() if seconds]
+        if timed.autotuning_seconds:
+            shown[-1] += f" ({format_seconds(timed.autotuning_seconds)} of it autotuning)"
+        more = "compilation, " if timed.compiling_seconds is None else ""
+        shown.append(f"{format_seconds(max(0.0, first_seconds - timed.seconds))} of {more}allocation and execution")
+        why = f"{list_all(shown)}, by {timed.method}; over all, {why}"
+        largest, part = max((seconds or 0.0, name) for name, seconds in parts.items())
+        remedy = BUILD_REMEDIES[part] if largest >= MOSTLY_BUILT * first_seconds else remedy
+    before = evidence.get("before_first_step_seconds")
+    fetched = f", after {format_seconds(before)} of preparing input and model" if before is not None else ""
+    usual, first = format_seconds(evidence["step_seconds"]), format_seconds(first_seconds)
+    message = f"The first step took {first} instead of {usual}{fetched}: {why}."
+    return Diagnosis("slow-first-step", message, remedy, "info", evidence)
+
+
+def _explain_by_samples(evidence: Mapping[str, float]) -> tuple[str, str]:
+    """What was busy in the first step, and what to do about it."""
+    cores, gpu, disk = (evidence.get(name) for name in ("process_cores", "gpu_busy_share", "io_pressure_share"))
+    if disk is not None and disk >= IO_PRESSURE:
+        why = f"it waited for a disk {disk:.0%} of the time, as when data and libraries are read for the first time"
+        return why, "Store data and environment on a faster disk, or read them once before the training."
+    if gpu is not None and gpu >= FIRST_STEP_GPU:
+        why = f"the GPU was {gpu:.0%} busy, as when it tries algorithms (autotuning) or fills its memory"
+        remedy = "Limit autotuning (torch.backends.cudnn.benchmark, XLA_FLAGS=--xla_gpu_autotune_level) if it matters."
+        return why, remedy
+    if cores is not None and cores >= ONE_CORE:
+        why = f"the training used {cores:.1f} CPU cores, as when a graph is traced and compiled"
+        return why, BUILD_REMEDIES["compiling"]
+    if cores is not None:
+        why = f"the training used only {cores:.1f} CPU cores: it waited, as for the first data or for other workers"
+        return why, "Look at where the first batch comes from."
+    return "what it did was not sampled", "Probe with sampling (the default) to see what the first step does."
+
+
 def _steady_mean(profile: Profile, quantity: str) -> float | None:
     """Mean of a usage quantity over the steady steps; None if it was not sampled, or too briefly."""
     summary = None if profile.usage is None else profile.usage.summary(quantity)
@@ -621,6 +702,7 @@ FINDERS: tuple[Callable[[Profile], Causes], ...] = (
     _find_gpu_memory,
     _find_busy_disk,
     _find_pauses,
+    _find_slow_first_step,
     _find_compute_bound,
 )
 """Functions that find causes, in the order in which their diagnoses are shown."""
@@ -644,6 +726,7 @@ DESCRIPTIONS: Mapping[Kind, Callable[[Profile, Cause], Diagnosis]] = {
     "gpu-memory-empty": _describe_gpu_memory,
     "disk-busy": _describe_busy_disk,
     "slow-boundaries": _describe_pauses,
+    "slow-first-step": _describe_slow_first_step,
     "compute-bound": _describe_compute_bound,
 }
 """Functions that describe causes, by kind."""

@@ -34,6 +34,7 @@ MAX_FACTOR = 10.0
 """If an undisturbed training may be more than this factor faster, the estimate is not used in a ranking."""
 
 REMEDY = "Stop the cause of the disturbance and probe again."
+INPUT_REMEDY = "Speed up the input, or probe for longer, so that the wait is known better."
 
 
 @dataclass(frozen=True)
@@ -41,13 +42,14 @@ class Disturbance:
     """By which share of its time a training may be ``faster`` or ``slower`` than the disturbed probe.
 
     ``lost`` is ``faster`` without waits for input, which an undisturbed training may have too. ``evidence`` contains a
-    phrase per cause.
+    phrase per cause, ``waits`` one about the input of the training itself.
     """
 
     faster: float = 0.0
     slower: float = 0.0
     lost: float = 0.0
     evidence: tuple[str, ...] = ()
+    waits: tuple[str, ...] = ()
 
     @property
     def kept(self) -> float:
@@ -72,10 +74,14 @@ class Disturbance:
         )
 
     def findings(self, title: str) -> tuple[Finding, ...]:
-        """The finding about the disturbance of the profile ``title``; empty if it was not disturbed."""
-        if not self.evidence:
-            return ()
-        return (Finding("too-disturbed" if self.too_strong else "disturbed", f"{title}: {self}", REMEDY),)
+        """Findings about the disturbance of the profile ``title`` and about its waits for input; empty without both."""
+        findings = []
+        if self.evidence:
+            findings.append(Finding("too-disturbed" if self.too_strong else "disturbed", f"{title}: {self}", REMEDY))
+        if self.waits:
+            message = f"{title}: {' and '.join(self.waits)}, which may change, so the interval is wider."
+            findings.append(Finding("input-wait", message, INPUT_REMEDY, "info"))
+        return tuple(findings)
 
 
 UNDISTURBED = Disturbance()
@@ -89,6 +95,7 @@ def find_disturbance(causes: Iterable[Cause]) -> Disturbance:
         slower=math.fsum(part.slower for part in parts),
         lost=1 - math.prod(1 - part.lost for part in parts),
         evidence=tuple(text for part in parts for text in part.evidence),
+        waits=tuple(text for part in parts for text in part.waits),
     )
 
 
@@ -101,6 +108,7 @@ def average_disturbances(disturbances: Sequence[Disturbance]) -> Disturbance:
         slower=statistics.fmean(disturbance.slower for disturbance in disturbances),
         lost=statistics.fmean(disturbance.lost for disturbance in disturbances),
         evidence=tuple(dict.fromkeys(text for disturbance in disturbances for text in disturbance.evidence)),
+        waits=tuple(dict.fromkeys(text for disturbance in disturbances for text in disturbance.waits)),
     )
 
 
@@ -130,7 +138,7 @@ def _measure(cause: Cause) -> Disturbance | None:
         case "input-bound":
             share = evidence["input_wait_share"]
             change = WAIT_CHANGE * min(1.0, share)
-            return Disturbance(change, change, 0.0, (f"steps waited for input {share:.0%} of the time",))
+            return Disturbance(change, change, 0.0, waits=(f"steps waited for input {share:.0%} of the time",))
         case _:
             return None
 
@@ -182,6 +190,8 @@ class Examination:
         ranking states it for its number of epochs.
         """
         profile = self.profile
+        if profile.outcome == "described":  # nothing was measured that could be wrong
+            return tuple(_setup(profile))
         checks = (
             _unused_gpu,
             _outcome,
@@ -266,7 +276,7 @@ def _few_steps(profile: Profile) -> Iterator[Finding]:
             "few-steps",
             f"Only {format_count(len(steady), 'steady step')} {'was' if len(steady) == 1 else 'were'} recorded, so the "
             "estimate is uncertain.",
-            "Probe with a larger steps=, or on more data.",
+            "Probe with a larger steps= (--steps), or on more data.",
         )
 
 
@@ -281,7 +291,7 @@ def _unstable_steps(profile: Profile) -> Iterator[Finding]:
         yield Finding(
             "unstable-steps",
             f"The step times vary widely: their interquartile range is {spread:.0%} of the median.",
-            "Close other programs on the machine, or probe with a larger steps=.",
+            "Close other programs on the machine, or probe with a larger steps= (--steps).",
         )
 
 
@@ -308,13 +318,13 @@ def _setup(profile: Profile) -> Iterator[Finding]:
         yield Finding(
             "unknown-batch-size",
             "The batch size is unknown: the probe could not infer it from the data.",
-            "Pass batch_size= to the probe: IterationProbe(batch_size=...).",
+            "Pass batch_size= (--batch-size) to the probe.",
         )
     if profile.steps_per_epoch is None and not profile.only_totals:
         yield Finding(
             "unknown-steps",
             "The number of steps per epoch is unknown, because the data are a generator or a dataset of unknown size.",
-            "Pass examples= or steps_per_epoch= to vmselect.estimate, or steps_per_epoch= to fit.",
+            "Pass examples= (--examples) or steps_per_epoch= (--steps-per-epoch) when you estimate or rank.",
         )
 
 

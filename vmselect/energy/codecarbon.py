@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from vmselect import __version__, _io
-from vmselect._checks import check_dataclass, check_path, list_items, maybe, show
+from vmselect._checks import check_dataclass, check_path, list_items, maybe, show, suggest_arguments
 from vmselect.energy.grids import DEFAULT, Emissions
 from vmselect.energy.power import measured_power
 from vmselect.errors import ArgumentError
@@ -89,6 +89,7 @@ class EmissionsRun:
         )
 
 
+@suggest_arguments()
 def load_emissions(path: str | os.PathLike[str]) -> list[EmissionsRun]:
     """Read the runs of ``path``, an ``emissions.csv`` that codecarbon or :func:`save_emissions` wrote.
 
@@ -106,6 +107,7 @@ def load_emissions(path: str | os.PathLike[str]) -> list[EmissionsRun]:
     return [_read_run(file, number, row) for number, row in enumerate(_read_rows(file)[1], start=2)]
 
 
+@suggest_arguments()
 def save_emissions(
     profiles: Profile | Iterable[Profile],
     path: str | os.PathLike[str],

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from vmselect import _io
-from vmselect._checks import check_choice, check_name, check_number, list_items, maybe, show
+from vmselect._checks import check_choice, check_name, check_number, list_items, maybe, show, suggest_fields
 from vmselect.errors import ArgumentError, CatalogError
 from vmselect.units import SECONDS_PER_HOUR
 
@@ -71,6 +71,7 @@ class EmissionFactor:
         return self.grid_g_per_kwh / 1000 * self.pue
 
 
+@suggest_fields
 @dataclass(frozen=True, kw_only=True)
 class Emissions:
     """How CO2 is computed from energy: by default with the grid of each cloud region, as shipped with vmselect.

@@ -19,7 +19,12 @@ import numpy as np
 import pandas as pd
 
 from vmselect.catalog import Catalog, describe_unpriced, find_nearest, last_sold, name_in_service, provider_terms
-from vmselect.catalog.offer import OWN_PRICE
+from vmselect.catalog.age import PriceAges, describe_stale
+from vmselect.catalog.commitments import TERMS, Commitment, find_commitments
+from vmselect.catalog.guards import SUSPICIOUS, describe_flags
+from vmselect.catalog.interruptions import class_rates, find_class
+from vmselect.catalog.offer import KEY, OWN_PRICE
+from vmselect.catalog.regions import find_cheapest_regions, select_regions
 from vmselect.energy.grids import Emissions
 from vmselect.energy.power import (
     NO_RAPL,
@@ -34,18 +39,25 @@ from vmselect.energy.power import (
 from vmselect.estimation.runtime import ClosedForm
 from vmselect.findings import Finding
 from vmselect.intervals import Interval
-from vmselect.ranking.estimates import MachineEstimate
+from vmselect.ranking.estimates import MachineEstimate, Moves, Transfer
 from vmselect.ranking.options import Settings
+from vmselect.ranking.renting import describe_commitment
 from vmselect.ranking.rows import Bools, Excluded, Floats, Ints
 from vmselect.records import Profile
-from vmselect.units import list_some
+from vmselect.records.forecast import NEVER_PROBED
+from vmselect.units import format_usd, list_some
 
 if TYPE_CHECKING:
+    from vmselect.ranking.measures import Interruptions
     from vmselect.serving.rank import Service
 
-OFFER_FIELDS = ("provider", "service", "region", "market", "gpu_model", "gpu_count", "vcpus", "memory_gib")
+OFFER_FIELDS = (
+    "provider", "service", "region", "regions_compared", "market", "gpu_model", "gpu_count", "vcpus", "memory_gib",
+)  # fmt: skip
 ACCELERATOR_SERVICE = "gce-accelerator"
 """Service of offers that price an accelerator of Google Cloud without the machine that it is attached to."""
+ARM_HOSTS = frozenset({"T4G", "GH200", "GB200", "GB300"})
+"""GPU models that are only sold with ARM processors: Graviton (AWS g5g) and Grace (NVIDIA)."""
 THIN_BATCH = 32
 """Examples per GPU and batch below which a GPU mostly waits between small computations (code ``thin-batch``)."""
 """Code of the finding that the time of a machine with several GPUs is predicted for one of them."""
@@ -63,6 +75,10 @@ class Candidates:
     offer: Ints
     increment_seconds: Floats
     minimum_seconds: Floats
+    ages: PriceAges | None = None
+    """Ages of the prices, with a value per offer; None if the prices have no error."""
+    moves: Moves | None = None
+    """What moving the training data costs, with a value per offer; None if it is not known where they are."""
     computed: dict[Any, Any] = field(default_factory=dict, repr=False, compare=False)
     """Values of machine estimates and offers that :meth:`once` has computed."""
 
@@ -105,12 +121,23 @@ class Candidates:
         return np.asarray(price[self.offer] * nodes[self.machine_estimate])
 
     @cached_property
+    def price_deviation(self) -> Floats:
+        """Standard deviation of the logarithm of the price of each candidate, which grows with the age of the price."""
+        return np.zeros(len(self)) if self.ages is None else np.asarray(self.ages.deviation[self.offer])
+
+    @cached_property
+    def price_group(self) -> Ints:
+        """Number of the provider and market of each candidate, whose prices move together."""
+        return np.zeros(len(self), dtype=np.intp) if self.ages is None else np.asarray(self.ages.group[self.offer])
+
+    @cached_property
     def moving_usd(self) -> Floats:
         """One-time cost in USD of moving the training data to the machine of each candidate."""
         moving = self.once(
             "moving", lambda: np.array([machine.moving_usd for machine in self.machine_estimates], dtype=float)
         )
-        return np.asarray(moving[self.machine_estimate])
+        egress = 0.0 if self.moves is None else self.moves.usd[self.offer]
+        return np.asarray(moving[self.machine_estimate] + egress)
 
     @property
     def power(self) -> PowerTable:
@@ -149,6 +176,27 @@ class Candidates:
     def is_spot(self) -> Bools:
         """Whether each candidate is a spot offer, which can be interrupted."""
         return self.is_sold_in(("spot",))
+
+    @property
+    def interruptions_per_hour(self) -> Floats:
+        """Published rate of interruptions of each spot candidate's type and region; 0 if unknown, and for others."""
+        return np.asarray(self.once("interruptions", lambda: class_rates(self.offers))[self.offer])
+
+    def commitments(self, candidate: int) -> tuple[Commitment, ...]:
+        """Commitments of the offer of a candidate: its own if it is reserved, else those that could replace it."""
+        by_offer: dict[int, tuple[Commitment, ...]] = self.once("commitments", lambda: find_commitments(self.offers))
+        return by_offer.get(int(self.offer[candidate]), ())
+
+    def list_interrupted(self, interruptions: Interruptions | None) -> list[tuple[Interruptions, Bools]]:
+        """Spot candidates as masks, each with its ``interruptions``: one for all, or one for each published rate."""
+        if interruptions is None or not self.is_spot.any():
+            return []
+        if not interruptions.by_type:
+            return [(interruptions, self.is_spot)]
+        rates = self.interruptions_per_hour
+        return [
+            (interruptions.at(float(rate)), self.is_spot & (rates == rate)) for rate in np.unique(rates[self.is_spot])
+        ]
 
     def is_sold_in(self, markets: Sequence[str]) -> Bools:
         """Whether the market of each candidate is one of ``markets``."""
@@ -203,7 +251,7 @@ def _plain(value: Any) -> Any:
 
 
 def _estimate_power(estimates: Sequence[MachineEstimate], offers: pd.DataFrame) -> PowerTable:
-    """Power of all machine estimates, measured or predicted from those that were measured.
+    """Power of all machine estimates: measured, predicted from those that were measured, or assumed.
 
     ``offers`` is sorted by instance type and states the GPUs of machines whose records do not.
     """
@@ -217,12 +265,14 @@ def _estimate_power(estimates: Sequence[MachineEstimate], offers: pd.DataFrame) 
         for record in estimate.records
         if (fraction := tdp_fraction(record, gpu=gpu)) is not None
     ]
-    fraction = predict_fraction(fractions)
-    powers = [_power_of(estimate, fraction, *gpu) for estimate, gpu in zip(estimates, gpus, strict=True)]
+    powers = [_power_of(estimate, fractions, *gpu) for estimate, gpu in zip(estimates, gpus, strict=True)]
     return PowerTable.of(powers, [estimate.nodes for estimate in estimates])
 
 
-def _power_of(estimate: MachineEstimate, fraction: float | None, gpu: str | None, count: float) -> Power | UnknownPower:
+def _power_of(
+    estimate: MachineEstimate, fractions: Sequence[float], gpu: str | None, count: float
+) -> Power | UnknownPower:
+    """Power of one machine estimate; ``fractions`` of TDP were measured in this training on any GPU."""
     measured = measured_power(estimate.records, name=estimate.title, other_batch=estimate.basis != "measured")
     if measured is not None:
         return measured
@@ -232,6 +282,7 @@ def _power_of(estimate: MachineEstimate, fraction: float | None, gpu: str | None
         used = float(estimate.prediction.gpus)
     if not gpu or not count:
         return NO_RAPL
+    fraction = predict_fraction(fractions, launch_share=estimate.launch_share)
     return predict_power(fraction, gpu, used=used, count=count)
 
 
@@ -244,8 +295,12 @@ class _Shelf:
         self._providers = self.offers["provider"].to_numpy(dtype=str)
         self.regions = self.offers["region"].to_numpy(dtype=str)
         # A catalog without restrictions contains retired types, which are ranked only if it was asked for them.
-        retired: Bools = self.offers["retired"].to_numpy(dtype=bool)
-        self._rented: Bools = ~retired | catalog.retired
+        self.retired: Bools = self.offers["retired"].to_numpy(dtype=bool)
+        # The last price of a retired type is not stale: nobody has to pay it.
+        self.stale: Bools = self.offers["stale"].to_numpy(dtype=bool) & ~self.retired
+        self.doubtful: Bools = catalog.is_doubtful(self.offers)
+        self._rented: Bools = (~self.retired | catalog.retired) & (~self.stale | catalog.stale) & ~self.doubtful
+        self._inside: dict[tuple[str, ...], Bools] = {}
 
     def rows(self, machine: MachineEstimate | Service) -> Ints:
         """Row numbers of the offers of a machine in all regions."""
@@ -254,12 +309,26 @@ class _Shelf:
         return np.asarray(rows[self._providers[rows] == machine.provider]) if machine.provider else rows
 
     def rented(self, rows: Ints) -> Ints:
-        """Those of the ``rows`` that can be rented."""
+        """Those of the ``rows`` that can be rented, at prices that are neither stale nor doubtful."""
         return rows[self._rented[rows]]
 
     def within(self, rows: Ints, regions: Sequence[str]) -> Ints:
-        """Those of the ``rows`` in ``regions``; all if there are none."""
-        return rows[np.isin(self.regions[rows], regions)] if regions else rows
+        """Those of the ``rows`` in one of ``regions``, which may be countries or groups; all if there are none."""
+        if not regions:
+            return rows
+        key = tuple(regions)
+        if key not in self._inside:
+            self._inside[key] = np.logical_or.reduce([select_regions(self.offers, place) for place in key])
+        return rows[self._inside[key][rows]]
+
+    def choose(self, places: Sequence[str] | None) -> tuple[Bools, Ints]:
+        """Whether each row is the cheapest region of one of the ``places``, and of how many regions; 1 for others."""
+        chosen, compared = np.zeros(len(self.offers), dtype=bool), np.ones(len(self.offers), dtype=np.intp)
+        for place in [None] if places is None else places:
+            here = np.flatnonzero(self._rented & select_regions(self.offers, place))
+            cheapest, counts = find_cheapest_regions(self.offers.iloc[here])
+            chosen[here[cheapest]], compared[here[cheapest]] = True, counts
+        return chosen, compared
 
 
 def match_offers(
@@ -267,14 +336,22 @@ def match_offers(
 ) -> tuple[pd.DataFrame, list[Ints], list[Excluded]]:
     """Table of the offers in all markets, row numbers of the offers of each machine, and machines without an offer.
 
-    If ``regions`` is empty, offers of all regions are used. If it is None, only offers of the region in which the
-    machine was measured are used, or offers of all regions if that region is unknown.
+    If ``regions`` is empty, offers of all regions are used. Otherwise, of each of the ``regions`` (a region, a country
+    or a group of them), the cheapest offer in each market is used. If it is None, offers of the region in which the
+    machine was measured are used, or the cheapest of all regions if that region is unknown. The column
+    ``regions_compared`` of the table has the number of regions of which an offer is the cheapest.
     """
     shelf = _Shelf({machine.instance_type for machine in machines}, catalog)
+    cheapest, compared = shelf.choose(regions)
+    shelf.offers["regions_compared"] = compared
     matched: list[Ints] = []
     unmatched: list[MachineEstimate | Service] = []
     for machine in machines:
-        rows = shelf.within(shelf.rows(machine), machine.regions if regions is None else regions)
+        rows = shelf.rows(machine)
+        if regions is None and machine.regions:
+            rows = shelf.within(rows, machine.regions)
+        elif regions != ():
+            rows = rows[cheapest[rows]]
         matched.append(shelf.rented(rows))
         if not len(matched[-1]):
             unmatched.append(machine)
@@ -292,7 +369,7 @@ def match_offers(
 def _explain_no_offer(
     machine: MachineEstimate | Service, places: Sequence[str], everything: _Shelf, catalog: Catalog
 ) -> Excluded:
-    """Exclusion of a machine without an offer in the regions ``places``: filtered, retired or without a price."""
+    """Exclusion of a machine without an offer in the regions ``places``, with the reason."""
     name, rows = machine.instance_type, everything.rows(machine)
     here = everything.within(rows, places)
     if len(everything.rented(here)):
@@ -301,6 +378,9 @@ def _explain_no_offer(
     if not len(here):
         reason = _explain_no_price(name, machine.provider, places, everything.regions[rows], catalog.unrestricted)
         return Excluded(machine.title, "no_price", reason)
+    sold = here[~everything.retired[here]]
+    if len(sold):
+        return _explain_left_out(machine, sold, everything, catalog)
     remedy = "pass catalog.where(retired=True) (--retired) to rank it at its last price"
     reason = f"{name} can no longer be rented; {remedy}"
     if date := last_sold(name):
@@ -308,8 +388,40 @@ def _explain_no_offer(
     return Excluded(machine.title, "retired", reason)
 
 
+def _explain_left_out(machine: MachineEstimate | Service, rows: Ints, everything: _Shelf, catalog: Catalog) -> Excluded:
+    """Exclusion of a machine all of whose prices, the ``rows``, are stale or doubtful."""
+    offers = everything.offers.iloc[rows]
+    if everything.stale[rows].all():
+        newest = offers.iloc[int(np.argmax(offers["date"].astype(str)))]
+        remedy = "refresh it, or pass catalog.where(stale=True) (--stale)"
+        reason = f"the newest price of {machine.instance_type} ({newest['provider']}) is of {newest['date']}; {remedy}"
+        return Excluded(machine.title, "stale_price", reason)
+    flags = catalog.unrestricted.check()
+    reasons = flags[flags["doubtful"] & flags["instance_type"].isin([machine.instance_type])]["reason"]
+    remedy = f"refresh it, or add your own price with {OWN_PRICE}"
+    reason = f"{next(iter(reasons), 'its price is doubtful')}; {remedy}"
+    return Excluded(machine.title, "doubtful_price", reason)
+
+
+def describe_suspicious(names: set[str], catalog: Catalog, settings: Settings) -> list[Finding]:
+    """Findings about suspicious prices of the instance types ``names``: stale and doubtful ones, which are left out,
+    and the user's own, which are used.
+    """
+    offers = catalog.offers(market=settings.market, region=settings.region or None, retired=False)
+    offers = offers[offers["instance_type"].isin(names).to_numpy()].reset_index(drop=True)
+    findings = [] if catalog.stale else describe_stale(offers, catalog.ages_of(offers))
+    flags = catalog.check()
+    flags = flags[flags["flag"].isin(SUSPICIOUS) & flags["instance_type"].isin(names)]
+    rows = offers[offers["instance_type"].isin(flags["instance_type"]) & (~offers["stale"] | catalog.stale)]
+    here = pd.MultiIndex.from_frame(rows[list(KEY)].astype(str))
+    return [*findings, *describe_flags(flags[pd.MultiIndex.from_frame(flags[list(KEY)]).isin(here)])]
+
+
 def join_offers(
-    machine_estimates: Sequence[MachineEstimate], catalog: Catalog, settings: Settings
+    machine_estimates: Sequence[MachineEstimate],
+    catalog: Catalog,
+    settings: Settings,
+    transfer: Transfer | None = None,
 ) -> tuple[Candidates, list[Excluded]]:
     """Candidates: each machine estimate with its offers in all markets; and the machine estimates without an offer."""
     # Offers of all markets are joined, so that the page can change the market without a new ranking.
@@ -320,12 +432,14 @@ def join_offers(
     sellers = list(zip(offers["provider"].astype(str), offers["service"].astype(str), strict=True))
     terms = {pair: provider_terms(pair[0], service=pair[1]) for pair in set(sellers)}
     billing = {
-        pair: (t.billing_increment_seconds, t.billing_minimum_seconds) if t else (0, 0) for pair, t in terms.items()
+        pair: (t.billing_increment_seconds or 0, t.billing_minimum_seconds or 0) if t else (0, 0)
+        for pair, t in terms.items()
     }
     increment, minimum = np.array([billing[pair] for pair in sellers], dtype=float).reshape(-1, 2).T
     candidates = Candidates(
         machine_estimates=tuple(machine_estimates), offers=offers, machine_estimate=which, offer=offer,
-        increment_seconds=increment[offer], minimum_seconds=minimum[offer],
+        increment_seconds=increment[offer], minimum_seconds=minimum[offer], ages=catalog.ages_of(offers),
+        moves=transfer.price_offers(offers) if transfer else None,
     )  # fmt: skip
     return candidates, excluded
 
@@ -445,21 +559,65 @@ def candidate_findings(candidates: Candidates, candidate: int, settings: Setting
         message = f"The price of {machine.instance_type} is that of the accelerator alone, without its host machine."
         remedy = "Add the price of the host, as an own price (--own-prices) of the whole machine."
         findings.append(Finding("price-without-host", message, remedy))
+    if machine.basis in NEVER_PROBED and offer["gpu_model"] in ARM_HOSTS:
+        message = (
+            f"{machine.instance_type} has a processor with the architecture ARM, for which some packages are missing."
+        )
+        remedy = "Check that your framework has a GPU build for ARM, or choose other GPUs with gpu= (--gpu)."
+        findings.append(Finding("arm-host", message, remedy))
     if machine.nodes > 1:
         message = f"{machine.title}: the cost assumes that its workers run on {machine.nodes} machines."
         remedy = "If they ran on fewer machines, set the factor 'nodes' (environment variable VMSELECT_FACTORS)."
         findings.append(Finding("several-machines", message, remedy, "info"))
+    elif any(record.outcome == "given" and record.environment.workers > 1 for record in machine.records):
+        message = f"{machine.title}: the cost assumes that all its workers ran on one machine."
+        remedy = "If they ran on several machines, pass their number to Profile.from_times: factors={'nodes': 2}."
+        findings.append(Finding("workers-on-one-machine", message, remedy, "info"))
     findings += _use_of_gpus(machine, offer["gpu_count"])
+    findings += _data_elsewhere(candidates, candidate)
+    if offer["market"] in TERMS:
+        findings += map(describe_commitment, candidates.commitments(candidate))
     if offer["market"] == "spot" and settings.interruptions is None:
         message = "Times and costs of spot machines are estimated without interruptions, so they may be too low."
-        remedy = "Pass interruptions= (--interruptions), and checkpoint_minutes (--checkpoint-minutes)."
+        remedy = (
+            "Pass interruptions= (--interruptions), or only checkpoint_minutes (--checkpoint-minutes) for the "
+            "published rate of its type and region."
+        )
         findings.append(Finding("spot-uninterrupted", message, remedy))
     elif offer["market"] == "spot" and settings.interruptions:
-        times = f"{settings.interruptions.factor:.3g} times those without interruptions"
-        message = f"Expected spot times and costs are {times}, not including waits for a new machine."
-        remedy = "Check the interruption rate of this instance type and region."
-        findings.append(Finding("spot-expected", message, remedy, "info"))
+        findings.append(_describe_interruptions(settings.interruptions, machine.instance_type, offer))
     return tuple(findings)
+
+
+def _describe_interruptions(interruptions: Interruptions, instance_type: str, offer: Mapping[str, Any]) -> Finding:
+    """Finding about the interruptions of a spot machine that its time includes, or that none are known."""
+    published = ""
+    if interruptions.by_type:
+        entry = find_class(offer["provider"], instance_type, offer["region"])
+        if entry is None:
+            place = f"{instance_type} in {offer['region']}"
+            message = f"No interruption rate of {place} is known, so its time and cost may be too low."
+            return Finding("spot-uninterrupted", message, "Pass a rate as interruptions= (--interruptions).")
+        interruptions = interruptions.at(entry.per_hour)
+        published = f" {entry.label} of such machines were interrupted within a month ({entry.date})."
+    times = f"{interruptions.factor:.3g} times those without interruptions"
+    message = f"Expected spot times and costs are {times}, not including waits for a new machine.{published}"
+    remedy = "Check the interruption rate of this instance type and region."
+    return Finding("spot-expected", message, remedy, "info")
+
+
+def _data_elsewhere(candidates: Candidates, candidate: int) -> Iterator[Finding]:
+    """A warning if the training data are in another region or cloud than the machine of the candidate."""
+    moves, offer = candidates.moves, candidates.identity(candidate)
+    if moves is None or not moves.elsewhere[candidates.offer[candidate]]:
+        return
+    cost = format_usd(float(candidates.moving_usd[candidate])) if moves.known else "an unknown amount"
+    where = f"{offer['provider']} {offer['region']}"
+    message = f"The data are in {moves.place}, the machine in {where}: moving {moves.data_gb:g} GB costs {cost}."
+    remedy = "The cost contains it once. Pass region= (--region) to rank where the data are, or copy them there first."
+    if not moves.known:
+        remedy = f"Pass usd_per_gb=: no egress price of {moves.place.split()[0]} is known."
+    yield Finding("data-elsewhere", message, remedy)
 
 
 def _other_hardware(machine: MachineEstimate, offer: Mapping[str, Any]) -> Iterator[Finding]:
@@ -476,13 +634,15 @@ def _other_hardware(machine: MachineEstimate, offer: Mapping[str, Any]) -> Itera
         if len(seen) > max(1, offer["gpu_count"]) or offer["gpu_count"] <= 0 or not named:
             priced = f"{offer['gpu_count']:g} x {offer['gpu_model']}" if offer["gpu_model"] else "no GPU"
             contradictions.append((priced, f"{len(seen)} x {(others or [seen[0].name])[0]}"))
+    elif not seen and offer["gpu_count"] is not None and (machine.gpus_used or 0) > max(1, offer["gpu_count"]):
+        contradictions.append((f"{offer['gpu_count']:g} GPUs", f"a training on {machine.gpus_used} GPUs"))
     cores, vcpus = next(filter(None, map(_usable_cores, machine.records)), 0), offer["vcpus"]
     if vcpus and cores > MORE_CORES * vcpus:
         contradictions.append((f"{vcpus:g} vCPUs", f"{cores:g} CPU cores"))
     for priced, probed in contradictions:
         yield Finding(
             "hardware-contradicts-price",
-            f"The price of {machine.instance_type} is for a machine with {priced}, but the probe found {probed}.",
+            f"The price of {machine.instance_type} is for a machine with {priced}, but the record has {probed}.",
             "Probe again with the actual instance type, set by instance_type= or the environment variable "
             "VMSELECT_INSTANCE_TYPE.",
         )

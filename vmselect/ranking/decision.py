@@ -23,7 +23,7 @@ from vmselect.estimation.runtime import half_width
 from vmselect.findings import Finding
 from vmselect.intervals import Interval
 from vmselect.ranking.candidates import Candidates, exclude_unsold
-from vmselect.ranking.measures import LIMITED, MEASURES, OPTIONAL, Measure, score
+from vmselect.ranking.measures import LIMITED, MEASURES, OPTIONAL, Interruptions, Measure, score
 from vmselect.ranking.options import Settings
 from vmselect.ranking.probability import ErrorModel, estimate_chances, group_offers, limit_chance
 from vmselect.ranking.rows import Bools, Excluded, Floats, Ints, Lazy
@@ -65,6 +65,8 @@ class Assessment:
     pareto: Bools
     order: tuple[Ints, ...]
     """Indices of the feasible candidates, best first, for each epoch count."""
+    winners: tuple[Ints, ...]
+    """For each epoch count: index of the best candidate in each random draw."""
 
 
 def assess(candidates: Candidates, settings: Settings) -> Assessment:
@@ -83,10 +85,10 @@ def assess(candidates: Candidates, settings: Settings) -> Assessment:
         most = limited.limit_of(settings)
         if most is not None:
             kept = limit_chances[limited.name] = limit_chance(measures[limited.name], most, settings.confidence)
-            if limited.name == "time" and settings.interruptions:
-                kept[candidates.is_spot] = _spot_chances(settings, work, most)[
-                    candidates.machine_estimate[candidates.is_spot]
-                ]
+            if limited.name == "time":
+                for interruptions, spot in candidates.list_interrupted(settings.interruptions):
+                    within = _spot_chances(interruptions, work, most, settings.confidence)
+                    kept[spot] = within[candidates.machine_estimate[spot]]
             broken = measures[limited.name].value > most if settings.chance is None else kept < settings.chance
             limits[broken] = FIRST_LIMIT + position
     for name in OPTIONAL:
@@ -107,7 +109,7 @@ def assess(candidates: Candidates, settings: Settings) -> Assessment:
     groups = group_offers(candidates, settings)
     expected = Interval.exact(epochs.value)
     times = work if settings.epochs else candidates.work(expected)
-    order, regret = [], []
+    order, regret, winners = [], [], []
     for column in range(value.shape[1]):
         rows = np.flatnonzero(feasible[:, column])
         here = {name: v[rows, column] for name, v in values.items()}
@@ -124,10 +126,12 @@ def assess(candidates: Candidates, settings: Settings) -> Assessment:
         tied[ordered[:1], column] = True
         order.append(ordered)
         regret.append(chances.regret)
+        winners.append(chances.winners)
     return Assessment(
         epochs=np.broadcast_to(epochs.value, (len(candidates.machine_estimates), epochs.value.shape[1])), work=work,
         measures=measures, limits=limits, limit_chances=limit_chances, score=value, rank=rank, chance=chance, tied=tied,
         regret=tuple(regret), pareto=pareto, order=tuple(order),
+        winners=tuple(winners),
     )  # fmt: skip
 
 
@@ -152,13 +156,12 @@ def _sort(scores: Floats, values: Mapping[str, Floats], best: Mapping[str, float
     return order
 
 
-def _spot_chances(settings: Settings, work: Interval[Floats], most: float) -> Floats:
+def _spot_chances(interruptions: Interruptions, work: Interval[Floats], most: float, confidence: float) -> Floats:
     """Probability that each machine estimate ends within ``most`` seconds despite interruptions."""
-    assert settings.interruptions is not None
     chances = np.empty_like(work.value)
     for at in np.ndindex(work.value.shape):
         alone = Interval(*(float(part[at]) for part in work))
-        chances[at] = settings.interruptions.chance_within(alone, most, confidence=settings.confidence)
+        chances[at] = interruptions.chance_within(alone, most, confidence=confidence)
     return chances
 
 
@@ -188,9 +191,9 @@ def measure(
 ) -> dict[str, Interval[Floats]]:
     """The measures ``names`` of the candidates; ``work`` is the time of each machine estimate without interruptions."""
     time = work.take(candidates.machine_estimate)
-    if settings.interruptions and candidates.is_spot.any():
-        stretched = settings.interruptions.stretch(work, confidence=settings.confidence)
-        time = stretched.take(candidates.machine_estimate).where(candidates.is_spot[:, None], time)
+    for interruptions, rows in candidates.list_interrupted(settings.interruptions):
+        stretched = interruptions.stretch(work, confidence=settings.confidence)
+        time = stretched.take(candidates.machine_estimate).where(rows[:, None], time)
     return {name: MEASURES[name].of(candidates, settings, time) for name in names}
 
 

@@ -20,19 +20,23 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-from vmselect._checks import check_number, maybe
+import numpy as np
+import pandas as pd
+
+from vmselect._checks import check_name, check_number, maybe, suggest_fields
 from vmselect.catalog import Catalog
 from vmselect.convergence import ConvergenceStudy, EpochsEstimate
 from vmselect.diagnosis import Disturbance, Examination
 from vmselect.diagnosis.checks import REMEDY
-from vmselect.errors import EstimateError, RankingError
+from vmselect.errors import ArgumentError, EstimateError, RankingError
 from vmselect.estimation import RuntimeModel
 from vmselect.findings import Finding
-from vmselect.prediction.hardware import UNKNOWN_MEMORY, Machine, MachineTypes, MemoryCheck, Refusal, read_peak
+from vmselect.prediction.hardware import UNKNOWN_MEMORY, Machine, MachineTypes, MemoryCheck, Refusal, knows_memory
 from vmselect.prediction.machines import Prediction
-from vmselect.ranking.rows import Excluded, only_finite
+from vmselect.ranking.rows import Bools, Excluded, Floats, only_finite
 from vmselect.records import Profile
 from vmselect.records.base import NAME_THE_MACHINE
+from vmselect.records.egress import egress_price
 from vmselect.records.forecast import Basis
 from vmselect.records.identity import (
     Identity,
@@ -73,7 +77,8 @@ They are used for metrics other than the monitored metric, for which a record st
 class MachineEstimate:
     """An instance type with its factors and runtime model, and its number of epochs if a convergence study gives it.
 
-    ``basis`` states whether the runtime was measured, interpolated, extrapolated or predicted.
+    ``basis`` states whether the runtime was measured, interpolated, extrapolated, predicted from probes of other
+    machines, or computed from the description of the training alone.
     """
 
     instance_type: str
@@ -83,6 +88,8 @@ class MachineEstimate:
     runtime: RuntimeModel
     basis: Basis = "measured"
     records: tuple[Profile, ...] = field(default=(), repr=False)
+    fits: tuple[tuple[Profile, ...], ...] = field(default=(), repr=False)
+    """The records of each fit, if the machine was measured with a script of several fits; else empty."""
     epochs: EpochsEstimate | None = None
     findings: tuple[Finding, ...] = ()
     narrowed_by: tuple[str, ...] = ()
@@ -91,6 +98,8 @@ class MachineEstimate:
     """Instance type that was measured, if this one is the same hardware under the name of another service."""
     prediction: Prediction | None = field(default=None, repr=False)
     """Predicted step time, if the machine was never probed. Its errors correlate with those of other machines."""
+    description: Profile | None = field(default=None, repr=False)
+    """Profile with the description from which the runtime was computed, if no machine with a GPU was probed."""
     priced_in: tuple[str, ...] = ()
     """Regions whose prices apply to a machine that was never probed, if the user names no region."""
     adjustment: Adjustment | None = None
@@ -130,9 +139,21 @@ class MachineEstimate:
         return sum(once), sum(each)
 
     @property
+    def launch_share(self) -> float | None:
+        """Share of a step that the host spends on starting operations; None if the training is not described."""
+        return self.prediction.launch_share if self.prediction and self.prediction.cost else None
+
+    @property
+    def interval_only(self) -> bool:
+        """Whether only intervals of time and cost are meaningful, because single numbers are too uncertain."""
+        return self.prediction is not None and self.prediction.interval_only
+
+    @property
     def repetitions(self) -> int:
         """Number of merged profiles; 0 if the runtime was not measured at this batch size."""
-        return len(self.records) if self.basis == "measured" and not self.measured_as else 0
+        if self.basis != "measured" or self.measured_as:
+            return 0
+        return min(map(len, self.fits), default=len(self.records))
 
     @cached_property
     def probe_seconds(self) -> float | None:
@@ -144,8 +165,8 @@ class MachineEstimate:
 
     @property
     def gpus_used(self) -> int | None:
-        """Smallest number of GPUs of one machine on which a probed training ran; None if it is not known."""
-        seen = [record.environment for record in self.records if record.outcome != "given"]
+        """Smallest number of GPUs of one machine on which a recorded training ran; None if it is not known."""
+        seen = [record.environment for record in self.records]
         used = [
             min(
                 environment.framework_gpus * (environment.workers_per_machine or 1),
@@ -178,13 +199,23 @@ class MachineEstimate:
 
     def title_in(self, *place: str | None) -> str:
         """The title with ``place`` (provider, region and market) in parentheses after the instance type."""
-        several = f"{self.nodes} x " if self.nodes > 1 else ""
-        where = f" ({', '.join(filter(None, place))})" if place else ""
-        batch = [f"batch {self.batch_size}"] if self.batch_size else []
-        return ", ".join([f"{several}{self.instance_type}{where}", *batch, *self._other_factors()])
+        return title_of(self.instance_type, self.factors, *place)
 
     def _other_factors(self) -> list[str]:
-        return [f"{name} {value}" for name, value in self.factors.items() if name not in ("batch_size", "nodes")]
+        return _list_factors(self.factors)
+
+
+def title_of(instance_type: str, factors: Mapping[str, Any], *place: str | None) -> str:
+    """Title of a training with ``factors`` on ``instance_type``, with ``place`` in parentheses after the name."""
+    nodes, size = int(factors.get("nodes", 1)), factors.get("batch_size")
+    several = f"{nodes} x " if nodes > 1 else ""
+    where = f" ({', '.join(filter(None, place))})" if place else ""
+    batch = [f"batch {size}"] if size else []
+    return ", ".join([f"{several}{instance_type}{where}", *batch, *_list_factors(factors)])
+
+
+def _list_factors(factors: Mapping[str, Any]) -> list[str]:
+    return [f"{name} {value}" for name, value in factors.items() if name not in ("batch_size", "nodes")]
 
 
 def recalibrate(
@@ -212,7 +243,15 @@ def recalibrate(
 class Measured:
     """Machine estimates made from profiles, at the probed batch sizes and, on demand, at other batch sizes."""
 
-    def __init__(self, profiles: Sequence[Profile], fit: Fit, *, arguments: Iterable[str] = ()) -> None:
+    def __init__(
+        self,
+        profiles: Sequence[Profile],
+        fit: Fit,
+        *,
+        arguments: Iterable[str] = (),
+        groups: Mapping[Identity, Sequence[list[Profile]]] | None = None,
+    ) -> None:
+        """Measure each setup; ``groups`` contains the fits of each machine, if a script has several."""
         self.machine_estimates: list[MachineEstimate] = []
         reason = f"the profile does not name its instance type; {NAME_THE_MACHINE}"
         unknown = [profile for profile in profiles if profile.instance_type is None]
@@ -220,8 +259,11 @@ class Measured:
         self._fit, self._records = fit, defaultdict[MachineKey, list[Profile]](list)
         self._examinations = {profile.id: Examination.of(profile) for profile in profiles if profile.instance_type}
         self._disturbances = {name: examination.disturbance for name, examination in self._examinations.items()}
-        for identity, group in group_repetitions(p for p in profiles if p.instance_type is not None).items():
-            self._measure(identity, group, tuple(arguments))
+        named = (profile for profile in profiles if profile.instance_type is not None)
+        setups = {key: [same] for key, same in group_repetitions(named).items()} if groups is None else groups
+        for identity, fits in setups.items():
+            if identity.instance_type is not None:
+                self._measure(identity, fits, tuple(arguments))
         self.machine_estimates.sort(
             key=lambda machine: (
                 machine.instance_type,
@@ -231,10 +273,12 @@ class Measured:
             )
         )
 
-    def _measure(self, identity: Identity, group: list[Profile], arguments: Sequence[str]) -> None:
+    def _measure(self, identity: Identity, fits: Sequence[list[Profile]], arguments: Sequence[str]) -> None:
+        group = [profile for same in fits for profile in same]
         machine = MachineEstimate(
             instance_type=identity.instance_type or "", provider=identity.provider, factors=identity.settings,
             runtime=None, records=tuple(group),  # type: ignore[arg-type]
+            fits=tuple(map(tuple, fits)) if len(fits) > 1 else (),
         )  # fmt: skip
         self._records[machine.machine_key] += group
         failed = next((p for p in group if p.outcome == "out_of_memory"), None)
@@ -243,7 +287,8 @@ class Measured:
             self.excluded.append(Excluded(machine.title, "out_of_memory", f"the training ran out of memory{detail}"))
             return
         # Records that differ in their setup are no repetitions: merging them would widen the interval wrongly.
-        check_repetitions(group, arguments=arguments, error=RankingError)
+        for same in fits:
+            check_repetitions(same, arguments=arguments, error=RankingError)
         try:
             runtime = self._fit(group, None, self._disturbances)
         except EstimateError as impossible:
@@ -468,7 +513,7 @@ def check_gpu_memory(
     if all(estimate.basis == "measured" for estimate in estimates):
         return list(estimates), [], ()
     predicted = any(estimate.prediction is not None for estimate in estimates)
-    if not any(read_peak(profile) or profile.outcome == "out_of_memory" for profile in profiles):
+    if not any(map(knows_memory, profiles)):
         return list(estimates), [], (UNKNOWN_MEMORY,) if predicted else ()
     types = MachineTypes(catalog)
     # Records of one training at all its batch sizes show together how its memory grows.
@@ -509,6 +554,19 @@ SPREAD = 0.2
 """Minimum relative half-width of the interval of a transfer time, because networks are shared."""
 
 
+@dataclass(frozen=True)
+class Moves:
+    """Where the training data are, and for each offer whether its machine is elsewhere and what moving them costs."""
+
+    place: str
+    data_gb: float
+    usd: Floats
+    elsewhere: Bools
+    known: bool
+    """Whether the price of a gigabyte is known."""
+
+
+@suggest_fields
 @dataclass(frozen=True, kw_only=True)
 class Transfer:
     """Data to move to and from each machine; the speed comes from transfer records or from seconds per megabyte.
@@ -519,8 +577,10 @@ class Transfer:
         records: transfer records; each applies to machines of its instance type.
         download_seconds_per_mb: seconds per megabyte from the store, for machines without a transfer record.
         upload_seconds_per_mb: seconds per megabyte to the store, for machines without a transfer record.
-        usd_per_gb: price per gigabyte that leaves the store. Default: the price in the records, or 0 if store and
-            machine are in the same cloud.
+        usd_per_gb: price per gigabyte that leaves the store. Default: the provider's egress price if ``provider`` is
+            given, otherwise the price in the records, or 0 if store and machine are in the same cloud.
+        provider: provider whose cloud contains the data, such as ``aws``.
+        region: region of the data, such as ``us-east-1``.
     """
 
     data_gb: float = 0.0
@@ -529,9 +589,15 @@ class Transfer:
     download_seconds_per_mb: float | None = None
     upload_seconds_per_mb: float | None = None
     usd_per_gb: float | None = None
+    provider: str | None = None
+    region: str | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "records", tuple(read_records(self.records, TransferRecord, error=None)))
+        for name in ("provider", "region"):
+            object.__setattr__(self, name, maybe(check_name, name, getattr(self, name)))
+        if self.region is not None and self.provider is None:
+            raise ArgumentError(f"region={self.region!r} of the data needs their provider. Pass provider= too.")
         for name in ("data_gb", "model_gb"):
             object.__setattr__(self, name, check_number(name, getattr(self, name), least=0, most=1e9))
         for name in ("download_seconds_per_mb", "upload_seconds_per_mb", "usd_per_gb"):
@@ -564,6 +630,22 @@ class Transfer:
                 charged.append(self._add(estimate, measured, records))
         return charged, excluded
 
+    def price_offers(self, offers: pd.DataFrame) -> Moves | None:
+        """What moving the data to the machine of each of ``offers`` costs; None if it is not known where they are."""
+        if self.provider is None or not self.data_gb:
+            return None
+        home = (offers["provider"] == self.provider).to_numpy()
+        # Without a region, data and machine in one cloud are taken to be in the same region.
+        here = home if self.region is None else home & (offers["region"] == self.region).to_numpy()
+        price = egress_price(self.provider)
+        known = price is not None or self.usd_per_gb is not None
+        usd = np.zeros(len(offers))
+        if price is not None and self.usd_per_gb is None:
+            rates = [price.towards(str(name), same_region=False) for name in offers["provider"]]
+            usd = np.where(here, 0.0, np.array(rates, dtype=float) * self.data_gb)
+        place = " ".join(filter(None, (self.provider, self.region)))
+        return Moves(place=place, data_gb=self.data_gb, usd=usd, elsewhere=~here, known=known)
+
     def _seconds(self, size_gb: float, records: Sequence[TransferRecord], way: str) -> tuple[float, float] | None:
         """Seconds to move ``size_gb`` gigabytes, and their half-width; None if the speed is not known.
 
@@ -594,7 +676,9 @@ class Transfer:
         terms = {name: (seconds, 0.0) for name, (seconds, _) in durations.items()}
         longer = replace(runtime, terms={**runtime.terms, **terms}, low=low, high=high)
         usd_per_gb = self.usd_per_gb
-        if usd_per_gb is None:
+        if usd_per_gb is None and self.provider is not None:
+            usd_per_gb = 0.0  # depends on the region of the offer: :meth:`price_offers`
+        elif usd_per_gb is None:
             # Data that stays within a cloud costs nothing. Of several prices, the highest is the safe one.
             paid = [
                 record.egress_usd_per_gb

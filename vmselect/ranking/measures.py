@@ -17,14 +17,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 from scipy.special import gammaln, ndtr, ndtri, pdtr, pdtrik, xlogy
 
-from vmselect._checks import check_number, is_number, show
+from vmselect._checks import check_number, is_number, show, suggest_fields
+from vmselect.catalog.interruptions import HOURS_PER_MONTH
 from vmselect.energy.grids import DEFAULT
 from vmselect.errors import ArgumentError
 from vmselect.intervals import Interval
@@ -97,7 +98,10 @@ class Measure:
 
 
 def _cost_of(candidates: Candidates, settings: Settings, time: Interval[Floats]) -> Interval[Floats]:
-    """Cost of the billed time and of moving the data, in USD."""
+    """Cost of the billed time and of moving the data, in USD.
+
+    The errors of time and price are independent, so their relative half-widths add as squares in log scale.
+    """
     price = candidates.usd_per_hour[:, None] / SECONDS_PER_HOUR
     once = candidates.moving_usd[:, None]
     bill = {"increment": candidates.increment_seconds[:, None], "minimum": candidates.minimum_seconds[:, None]}
@@ -109,7 +113,13 @@ def _cost_of(candidates: Candidates, settings: Settings, time: Interval[Floats])
     value = charge(time.value)
     if time.low is time.value and time.high is time.value:
         return Interval.exact(value)
-    return Interval(value, charge(time.low), charge(time.high))
+    cost = Interval(value, charge(time.low), charge(time.high))
+    if not candidates.price_deviation.any():
+        return cost
+    spread = float(ndtri(0.5 + settings.confidence / 2)) * candidates.price_deviation[:, None]
+    rent = cost.map(lambda part: part - once)
+    low, high = (np.exp(np.hypot(side, spread)) for side in rent.log_widths())
+    return Interval(value, rent.value / low + once, rent.value * high + once)
 
 
 def billed_seconds(seconds: Floats, *, increment: Floats, minimum: Floats) -> Floats:
@@ -249,11 +259,13 @@ def score(weights: Mapping[str, float], values: Mapping[str, Floats], best: Mapp
     return sum(parts[1:], start=parts[0])
 
 
+@suggest_fields
 @dataclass(frozen=True, kw_only=True)
 class Interruptions:
     """Rate of interruptions of spot machines, checkpoint interval, and duration of a restart.
 
-    Pass the rate ``per_hour`` or its inverse ``mean_uptime_hours``, not both.
+    Pass the rate ``per_hour`` or its inverse ``mean_uptime_hours``, not both. Without either, each machine has the
+    published rate of its type and region (:mod:`vmselect.catalog.interruptions`), or none if it is not known.
     """
 
     per_hour: float | None = None
@@ -262,10 +274,10 @@ class Interruptions:
     restart_minutes: float = 5.0
 
     def __post_init__(self) -> None:
-        if (self.per_hour is None) == (self.mean_uptime_hours is None):
-            raise ArgumentError("interruptions need either per_hour or mean_uptime_hours. Pass exactly one of them.")
-        rate = "per_hour" if self.per_hour is not None else "mean_uptime_hours"
-        for name in (rate, "checkpoint_minutes", "restart_minutes"):
+        if self.per_hour is not None and self.mean_uptime_hours is not None:
+            raise ArgumentError("interruptions need either per_hour or mean_uptime_hours. Pass only one of them.")
+        rates = [name for name in ("per_hour", "mean_uptime_hours") if getattr(self, name) is not None]
+        for name in (*rates, "checkpoint_minutes", "restart_minutes"):
             bound = {"least": 0} if name in ("per_hour", "restart_minutes") else {"above": 0}
             object.__setattr__(self, name, check_number(f"interruptions: {name}", getattr(self, name), **bound))
         if self.lost_seconds >= self.uptime_seconds:
@@ -275,8 +287,30 @@ class Interruptions:
             )
 
     @property
+    def by_type(self) -> bool:
+        """Whether each machine has the rate of its type and region."""
+        return self.per_hour is None and self.mean_uptime_hours is None
+
+    @classmethod
+    def observed(cls, count: int, hours: float, *, published_per_hour: float | None = None, **fields: float) -> Self:
+        """Interruptions with the rate after ``count`` of them were observed in ``hours`` of training.
+
+        The published rate of the machine counts like one interruption in the time that it expects for one; by default
+        it is once in a month.
+
+        >>> round(Interruptions.observed(3, 20.0, published_per_hour=0.01).per_hour, 3)
+        0.033
+        """
+        prior = published_per_hour or 1 / HOURS_PER_MONTH
+        return cls(per_hour=(1 + count) / (1 / prior + hours), **fields)
+
+    def at(self, per_hour: float) -> Interruptions:
+        """These interruptions with the rate ``per_hour``."""
+        return replace(self, per_hour=per_hour, mean_uptime_hours=None)
+
+    @property
     def uptime_seconds(self) -> float:
-        """Mean time between interruptions, in seconds."""
+        """Mean time between interruptions, in seconds; infinite if each machine has its own."""
         if self.mean_uptime_hours is not None:
             return self.mean_uptime_hours * SECONDS_PER_HOUR
         return SECONDS_PER_HOUR / self.per_hour if self.per_hour else float("inf")
@@ -336,6 +370,7 @@ class Interruptions:
             "loss_deviation_seconds": self.loss_deviation_seconds,
             "factor": self.factor,
             "deviations": float(ndtri(0.5 + confidence / 2)),
+            **({"by_type": 1.0} if self.by_type else {}),
         }
 
 

@@ -17,7 +17,8 @@ import numpy as np
 
 from vmselect.ranking.options import ENOUGH_REGRET, ENOUGH_REGRET_WITHOUT_HISTORY
 from vmselect.ranking.probability import ErrorModel, log_deviations
-from vmselect.ranking.rows import Floats, Ints
+from vmselect.ranking.rows import Bools, Floats, Ints
+from vmselect.records.forecast import NEVER_PROBED
 from vmselect.units import SECONDS_PER_HOUR, format_chance, format_seconds, format_usd, printable
 
 if TYPE_CHECKING:
@@ -45,6 +46,8 @@ class NextProbe:
     """Expected improvement of the objective, relative to its value for the recommended machine."""
     chance: float
     """Probability that this machine is the best one, before the probe."""
+    chance_after: float
+    """Expected probability that the GPU chosen after the probe is the best one."""
     batch_size: int | None
     """Batch size of the probe: examples per step of all GPUs together."""
     gpus: int
@@ -89,11 +92,9 @@ def rank_probes(ranking: Ranking, *, seconds: float | None = None) -> list[Possi
     ``seconds`` is the paid time of a probe, by default the result of :func:`probe_seconds`.
     """
     column, candidates = ranking.deciding_column, ranking.candidates
-    order = ranking.assessment.order[column]
-    _, first = np.unique(candidates.machine_estimate[order], return_index=True)
-    offers: Ints = order[np.sort(first)]  # the best offer of each machine estimate, best first
+    offers = _best_offers(ranking)
     which = candidates.machine_estimate[offers]
-    unprobed = [k for k, i in enumerate(which) if candidates.machine_estimates[i].basis == "predicted"]
+    unprobed = [k for k, i in enumerate(which) if candidates.machine_estimates[i].basis in NEVER_PROBED]
     if not unprobed or len(offers) < 2:
         return []
     gains = knowledge_gradients(ranking, offers)
@@ -104,6 +105,13 @@ def rank_probes(ranking: Ranking, *, seconds: float | None = None) -> list[Possi
     savings = best_cost * -np.expm1(-gains)
     probes = [PossibleProbe(int(offers[k]), float(gains[k]), float(costs[k]), float(savings[k])) for k in unprobed]
     return sorted(probes, key=lambda probe: -probe.gain_per_usd)
+
+
+def _best_offers(ranking: Ranking) -> Ints:
+    """The best offer of each machine estimate, best first."""
+    order = ranking.assessment.order[ranking.deciding_column]
+    _, first = np.unique(ranking.candidates.machine_estimate[order], return_index=True)
+    return np.asarray(order[np.sort(first)])
 
 
 def find_next_probe(ranking: Ranking, enough_regret: float | None = None) -> NextProbe | None:
@@ -133,10 +141,49 @@ def find_next_probe(ranking: Ranking, enough_regret: float | None = None) -> Nex
         instance_type=row.instance_type, provider=row.provider, region=row.region, market=row.market,
         probe_usd=chosen.cost_usd, expected_saving_usd=chosen.saving_usd,
         expected_saving=float(-np.expm1(-chosen.gain)), chance=row.chance,
+        chance_after=chance_after_probe(ranking, int(ranking.candidates.machine_estimate[chosen.candidate])),
         batch_size=row.batch_size, gpus=gpus, nodes=machine.nodes,
         reason=f"{never} and {best}. A probe costs about {format_usd(chosen.cost_usd)} and saves "
         f"{format_usd(chosen.saving_usd)} of this training on average.",
     )  # fmt: skip
+
+
+def chance_of_choice(ranking: Ranking) -> float:
+    """Probability that the best machine has the GPU of the recommended one.
+
+    Many providers rent the same GPU. Which of these machines is best hardly matters, and hardly any probe shows it.
+    """
+    column = ranking.deciding_column
+    kinds = _kinds(ranking)
+    return float(np.mean(kinds[ranking.assessment.winners[column]] == kinds[ranking.assessment.order[column][0]]))
+
+
+def _kinds(ranking: Ranking) -> Ints:
+    """Number of the GPU model and GPU count of each candidate; a candidate without a GPU is a kind of its own."""
+    columns = (ranking.candidates.column(name) for name in ("gpu_model", "gpu_count"))
+    machines = ranking.candidates.machine_estimate.tolist()
+    numbers: dict[tuple[Any, ...], int] = {}
+    keys = ((m, c) if m and c > 0 else (i,) for m, c, i in zip(*columns, machines, strict=True))
+    return np.array([numbers.setdefault(key, len(numbers)) for key in keys], dtype=np.intp)
+
+
+def chance_after_probe(ranking: Ranking, machine: int) -> float:
+    """Expected probability that the GPU chosen after a probe of the machine estimate ``machine`` is the best one.
+
+    In each joint draw, the probe measures the drawn time of its machine. The choice is then the machine with the lowest
+    expected objective, as in every ranking.
+    """
+    column, kinds = ranking.deciding_column, _kinds(ranking)
+    offers = _best_offers(ranking)
+    expected = _Expected.of(ranking, offers)
+    at = int(np.flatnonzero(ranking.candidates.machine_estimate[offers] == machine)[0])
+    drawn = expected.errors.draw(np.array([machine], dtype=np.intp))[0]
+    lowest, choice = np.full(len(drawn), np.inf), np.zeros(len(drawn), dtype=np.intp)
+    for offer, level, shift in zip(offers.tolist(), expected.level, expected.shifts[:, at], strict=True):
+        moved = level + shift * drawn
+        lower = moved < lowest
+        lowest[lower], choice[lower] = moved[lower], offer
+    return float(np.mean(kinds[choice] == kinds[ranking.assessment.winners[column]]))
 
 
 def explain_no_probe(ranking: Ranking) -> str:
@@ -196,20 +243,41 @@ def relative_regret(ranking: Ranking) -> float:
     return sum(weight * share for weight, share in parts) / total if total else 0.0
 
 
+@dataclass(frozen=True)
+class _Expected:
+    """Expected log objectives of some offers, and how probes of their machines change them."""
+
+    level: Floats
+    shifts: Floats
+    """Change of each log objective (rows), if a probe of the machine of each offer (columns) takes longer than expected
+    by one standard deviation. Probes of measured machines change nothing."""
+    predicted: Bools
+    """Whether each machine was never probed."""
+    errors: ErrorModel
+
+    @classmethod
+    def of(cls, ranking: Ranking, offers: Ints) -> _Expected:
+        """The expectations of ``offers``, each of another machine."""
+        column, confidence = ranking.deciding_column, ranking.settings.confidence
+        machine_estimates = ranking.candidates.machine_estimates
+        which = ranking.candidates.machine_estimate[offers]
+        below, above = log_deviations(ranking.assessment.work.take(which).column(column), confidence)
+        # The knowledge gradient needs one normal deviation per machine: the mean of both sides of its interval.
+        deviation = (below + above) / 2
+        errors = ErrorModel.of(machine_estimates, confidence)
+        correlation = errors.correlation()[np.ix_(which, which)]
+        predicted = np.array([machine_estimates[i].basis in NEVER_PROBED for i in which])
+        shifts = np.where(predicted[:, None], deviation[:, None] * correlation, 0.0)
+        return cls(np.log(ranking.assessment.score[offers, column]), shifts, predicted, errors)
+
+
 def knowledge_gradients(ranking: Ranking, offers: Ints) -> Floats:
     """Expected decrease of the lowest log objective by a probe of the machine of each offer; 0 if it was measured."""
-    column, settings = ranking.deciding_column, ranking.settings
-    level = np.log(ranking.assessment.score[offers, column])
-    machine_estimates = ranking.candidates.machine_estimates
-    which = ranking.candidates.machine_estimate[offers]
-    below, above = log_deviations(ranking.assessment.work.take(which).column(column), settings.confidence)
-    # The knowledge gradient needs one normal deviation per machine: the mean of both sides of its interval.
-    deviation = (below + above) / 2
-    correlation = ErrorModel.of(machine_estimates, settings.confidence).correlation()[np.ix_(which, which)]
-    predicted = np.array([machine_estimates[i].basis == "predicted" for i in which])
-    shifts = np.where(predicted[:, None], deviation[:, None] * correlation, 0.0)
+    expected = _Expected.of(ranking, offers)
     gains = np.zeros(len(offers))
-    gains[predicted] = [expected_decrease(level, shift) for shift in shifts.T[predicted]]
+    gains[expected.predicted] = [
+        expected_decrease(expected.level, shift) for shift in expected.shifts.T[expected.predicted]
+    ]
     return gains
 
 

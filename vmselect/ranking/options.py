@@ -212,8 +212,9 @@ OPTIONS: tuple[Option, ...] = (
         help="Folder or URL of records of other trainings, for better predictions; may be repeated.",
     ),
     Option(
-        name="region", type=str, several=True, word=ALL, panel=PRICES, check=check_regions, default_text="as probed",
-        help="Regions of the machines, or all.",
+        name="region", type=str, several=True, word=ALL, panel=PRICES, check=check_regions,
+        default_text="as probed, or the cheapest",
+        help="Regions, countries or groups, as in us-east-1,de,eu: the cheapest region of each. Or all regions.",
     ),
     Option(
         name="market", type=str, several=True, word=ALL, default="on_demand", panel=PRICES, check=check_markets,
@@ -242,6 +243,10 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         name="retired", type=bool, default=False, owner="catalog", panel=PRICES,
         help="Also rank machines that can no longer be rented.",
+    ),
+    Option(
+        name="stale", type=bool, default=False, owner="catalog", panel=PRICES,
+        help="Also rank machines at prices that are too old to rely on.",
     ),
     Option(
         name="billing", type=str, owner="catalog", panel=PRICES, default_text="exact",
@@ -285,6 +290,7 @@ OPTIONS: tuple[Option, ...] = (
     ),
     Option(
         name="interruptions", type=float, panel=SPOT, check=check_interruptions,
+        default_text="published rates if --checkpoint-minutes is given",
         help="Expected interruptions of a spot machine per hour.",
     ),
     Option(

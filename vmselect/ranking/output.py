@@ -12,12 +12,14 @@ import numpy as np
 from vmselect import __version__
 from vmselect._models import FindingOutput, Number, Numbers, Output, Spread, derive_model, make_model, plain
 from vmselect.energy.grids import DEFAULT
+from vmselect.energy.power import PowerBasis
 from vmselect.estimation.runtime import COEFFICIENTS, Coefficient
 from vmselect.findings import Finding
 from vmselect.ranking.decision import Shortfall
 from vmselect.ranking.next_probe import NextProbe, explain_no_probe
 from vmselect.ranking.options import Settings
 from vmselect.ranking.rows import Excluded, Row
+from vmselect.ranking.views import relative_by_candidate
 from vmselect.records.base import Factor
 from vmselect.records.forecast import Basis
 
@@ -49,7 +51,7 @@ class KnownPower(Output):
     watts: float
     deviation: float
     group: int
-    basis: Literal["measured", "predicted"]
+    basis: PowerBasis
 
 
 class UnknownPower(Output):
@@ -67,6 +69,7 @@ class Machine(Output):
     batch_size: int | None
     title: str
     basis: Basis
+    interval_only: bool
     repetitions: int
     probe_seconds: float | None
     iterations: Numbers
@@ -88,6 +91,7 @@ class Candidate(Output):
     provider: str
     service: str | None
     region: str
+    regions_compared: int
     market: str
     gpu_model: str | None
     gpu_count: Number | None
@@ -95,6 +99,9 @@ class Candidate(Output):
     memory_gib: Number | None
     date: str | None
     usd_per_hour: float
+    interruptions_per_hour: float
+    price_deviation: float
+    price_group: int
     moving_usd: float
     billing_increment_seconds: float
     billing_minimum_seconds: float
@@ -131,6 +138,31 @@ class GpuCounts(Output):
 
     verdict: str
     rows: list[GpuCountRow]
+
+
+class RelativeRow(Output):
+    """A candidate, and its time or cost at each number of epochs divided by the lowest; null where not feasible.
+
+    ``candidate`` is its position in the ranking's candidates, and ``ratios`` are by number of epochs (or ``study``).
+    """
+
+    candidate: int
+    title: str
+    ratios: dict[str, Number | None]
+
+
+class VariantRow(Output):
+    """Untested advice: the steps of a machine with another precision or a compiled step, and time and cost then."""
+
+    rank: int
+    instance_type: str
+    gpu_model: str
+    variant: str
+    speed_up: float
+    speed_up_low: float
+    speed_up_high: float
+    seconds: float
+    cost_usd: float
 
 
 class Omitted(Output):
@@ -190,7 +222,7 @@ class NextProbeAnswer(Output):
 
 
 def answer_next_probe(ranking: Ranking) -> NextProbeAnswer:
-    """The next probe of ``ranking`` as the command line and the tools for agents print it."""
+    """The next probe of ``ranking`` as the command line prints it."""
     probe = ranking.next_probe
     return NextProbeAnswer(
         next_probe=NextProbeOutput(**vars(probe)) if probe else None,
@@ -224,6 +256,8 @@ class RankingOutput(RankingInputs):
     rows: list[RowOutput]
     omitted: Omitted | None = None
     scaling: GpuCounts
+    variants: list[VariantRow]
+    relative: dict[str, list[RelativeRow]]
 
 
 def ranking_inputs(ranking: Ranking, which: Sequence[int] | None = None) -> RankingInputs:
@@ -254,9 +288,22 @@ def ranking_output(ranking: Ranking, *, top: int | None = None) -> RankingOutput
     values["expected_regret"] = ranking.expected_regret
     values["next_probe"] = vars(ranking.next_probe) if ranking.next_probe else None
     values["scaling"] = GpuCounts(verdict=ranking.scaling_verdict, rows=plain(ranking.scaling))
+    values["variants"] = plain(ranking.variants)
     values["rows"] = [
         writer.row(row, place_of[int(position)]) for row, position in zip(ranking.rows[:top], positions, strict=True)
     ]
+    values["relative"] = {
+        objective: [
+            RelativeRow(
+                candidate=place_of[candidate],
+                title=ranking.candidates.title(candidate),
+                ratios=dict(zip(map(str, table.columns), plain(ratios), strict=True)),
+            )
+            for candidate, ratios in zip(table.index.tolist(), table.to_numpy().tolist(), strict=True)
+            if candidate in place_of
+        ]
+        for objective, table in ((name, relative_by_candidate(ranking, name)) for name in ("time", "cost"))
+    }
     if top is not None:
         values["omitted"] = Omitted(rows=len(ranking) - len(positions), excluded=max(0, len(ranking.excluded) - top))
     return RankingOutput(**values, **writer.findings())
@@ -315,6 +362,9 @@ class _Writer:
             title=candidates.title(candidate),
             **candidates.identity(candidate),
             usd_per_hour=candidates.usd_per_hour[candidate],
+            interruptions_per_hour=candidates.interruptions_per_hour[candidate],
+            price_deviation=candidates.price_deviation[candidate],
+            price_group=int(candidates.price_group[candidate]),
             moving_usd=candidates.moving_usd[candidate],
             billing_increment_seconds=candidates.increment_seconds[candidate],
             billing_minimum_seconds=candidates.minimum_seconds[candidate],

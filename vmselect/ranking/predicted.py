@@ -1,17 +1,21 @@
-"""Machine estimates of machines that were never probed: the runtime of a probed machine with predicted step times."""
+"""Machine estimates of machines that were never probed.
+
+Their runtime is that of a probed machine with predicted step times or, without any probe on a GPU, that of a
+description (:mod:`vmselect.ranking.described`).
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from vmselect._checks import check_name, several
-from vmselect.catalog import Catalog, find_nearest, provider_terms
+from vmselect.catalog import Catalog, find_nearest
 from vmselect.catalog.offer import OWN_PRICE
 from vmselect.diagnosis.causes import NEGLIGIBLE_WAIT
-from vmselect.estimation import RuntimeModel
+from vmselect.estimation import RuntimeModel, Workload
 from vmselect.estimation.readings import quantile
 from vmselect.estimation.runtime import HalfWidths, Waits
 from vmselect.findings import Finding
@@ -37,11 +41,20 @@ from vmselect.prediction.scaling import (
     more_nodes,
     refuse_nodes,
 )
-from vmselect.ranking.estimates import STEP_TERMS, MachineEstimate, Measured, Studied
+from vmselect.ranking.described import (
+    NO_DESCRIPTIONS,
+    Descriptions,
+    SettingsKey,
+    describe_runtime,
+    described_findings,
+    settings_key,
+)
+from vmselect.ranking.estimates import STEP_TERMS, MachineEstimate, Measured, Studied, title_of
 from vmselect.ranking.options import Settings, is_all
 from vmselect.ranking.rows import Excluded
 from vmselect.records import Profile, Record
 from vmselect.records.base import NAME_THE_MACHINE
+from vmselect.records.identity import identify
 from vmselect.records.step_times import typical_step_seconds
 from vmselect.units import format_chance, format_seconds
 
@@ -79,11 +92,13 @@ def add_predicted(
     chosen: MachineFilter,
     history: Iterable[Record] = (),
     scaler: Scaler | None = None,
+    descriptions: Descriptions = NO_DESCRIPTIONS,
 ) -> tuple[list[MachineEstimate], list[Excluded]]:
     """``estimates`` plus predictions for the chosen machines that were not probed; and the exclusions.
 
-    Each batch size and combination of factors is predicted from the machines that were probed with it. With ``scaler``,
-    only machines whose number of GPUs is in ``scaler.gpus`` are added, and the training uses all of these GPUs.
+    Each batch size and combination of factors is predicted from the machines that were probed with it, and from the
+    ``descriptions`` of it. With ``scaler``, only machines whose number of GPUs is in ``scaler.gpus`` are added, and the
+    training uses all of these GPUs.
     """
     types = MachineTypes(catalog)
     machines = choose_machines(
@@ -96,16 +111,18 @@ def add_predicted(
         refused = {machine: why for machine in machines if (why := scaler.refuse(machine))}
         excluded += [Excluded(machine.instance_type, why.code, why.reason) for machine, why in refused.items()]
         machines = [machine for machine in machines if machine not in refused]
-    if not estimates and chosen.names:
+    described = descriptions.by_settings()
+    if not estimates and not described and chosen.names:
         excluded += _unpredictable(machines, profiles, scaled=scaler is not None)
     points = read_history([*read_profiles(history), *profiles], types)
-    works: dict[tuple[tuple[str, str], ...], list[MachineEstimate]] = {}
+    works: dict[SettingsKey, list[MachineEstimate]] = {}
     for estimate in estimates:
         if estimate.nodes == 1 and "workers" not in estimate.factors:
-            works.setdefault(tuple(sorted((k, str(v)) for k, v in estimate.factors.items())), []).append(estimate)
+            works.setdefault(settings_key(estimate.factors), []).append(estimate)
     extended = list(estimates)
-    for group in works.values():
-        size = group[0].batch_size
+    for key in dict.fromkeys([*works, *described]):
+        training = _Training.of(works.get(key, []), described.get(key, []), descriptions.workload)
+        group, size = training.group, training.factors.get("batch_size")
         tried: set[tuple[str | None, str | None, int | None]]
         tried = {(p.instance_type, p.provider, p.batch_size) for p in profiles if p.batch_size}
         tried |= {(estimate.instance_type, estimate.provider, estimate.batch_size) for estimate in group}
@@ -114,13 +131,12 @@ def add_predicted(
             asked = size * int(machine.gpu_count) if scaler and size else size
             if not {(machine.instance_type, seller, asked) for seller in (machine.provider, None)} & tried:
                 others.append(machine)
-        results = predict_estimates(group, others, types, points, settings, scaler)
+        results = training.predict(others, types, points, settings, scaler)
         for machine, result in zip(others, results, strict=True):
             if isinstance(result, MachineEstimate):
                 extended.append(result)
             else:
-                like = replace(group[0], instance_type=machine.instance_type, provider=machine.provider, records=())
-                excluded.append(Excluded(like.title, result.code, result.reason))
+                excluded.append(Excluded(training.title_on(machine), result.code, result.reason))
     return extended, list(dict.fromkeys(excluded))
 
 
@@ -136,13 +152,71 @@ def predict_estimates(
 
     The result is a machine estimate or, if no prediction is possible, a :class:`Refusal` with the reason.
     """
-    predictor = Predictor([_as_probe(estimate) for estimate in group], types, history)
-    return [
-        _estimate(group[result.nearest], result, predictor, settings, group, scaler)
-        if isinstance(result, Prediction)
-        else result
-        for result in predictor.predict(machines)
-    ]
+    return _Training.of(group, [], Workload()).predict(machines, types, history, settings, scaler)
+
+
+@dataclass(frozen=True)
+class _Training:
+    """What is known about a training at one batch size and with one combination of factors."""
+
+    group: Sequence[MachineEstimate]
+    """The machines that were probed with it."""
+    described: Sequence[Profile]
+    """Profiles that describe it and are of no machine that can be ranked."""
+    factors: Mapping[str, Any]
+    workload: Workload
+    """How the training differs from the profiles that describe it."""
+
+    @classmethod
+    def of(cls, group: Sequence[MachineEstimate], described: Sequence[Profile], workload: Workload) -> _Training:
+        """Make the object; one of ``group`` and ``described`` is not empty."""
+        return cls(group, described, group[0].factors if group else identify(described[0]).settings, workload)
+
+    def title_on(self, machine: Machine) -> str:
+        """Title of this training on ``machine``."""
+        return title_of(machine.instance_type, self.factors)
+
+    def predict(
+        self,
+        machines: Sequence[Machine],
+        types: MachineTypes,
+        history: Sequence[Point],
+        settings: Settings,
+        scaler: Scaler | None = None,
+    ) -> list[MachineEstimate | Refusal]:
+        """Machine estimate of each of ``machines``, or a refusal with the reason."""
+        predictor = Predictor([_as_probe(estimate) for estimate in self.group], types, history, self.described)
+        estimates: list[MachineEstimate | Refusal] = []
+        for result in predictor.predict(machines):
+            if isinstance(result, Refusal):
+                estimates.append(result)
+            elif result.nearest is None:
+                estimates.append(self._describe(result, settings, scaler))
+            else:
+                base = self.group[result.nearest]
+                estimates.append(_estimate(base, result.nearest, result, predictor, settings, self.group, scaler))
+        return estimates
+
+    def _describe(self, prediction: Prediction, settings: Settings, scaler: Scaler | None) -> MachineEstimate:
+        """Machine estimate without any probe on a GPU, from the description of the training."""
+        profiles = [*(record for estimate in self.group for record in estimate.records), *self.described]
+        profile = next(profile for profile in profiles if profile.work is not None)
+        machine, factors, gpus = prediction.machine, dict(self.factors), Interval.exact(1.0)
+        step = Interval(prediction.seconds, *prediction.interval(settings.confidence))
+        if scaler and machine.gpu_count > 1 and profile.batch_size:
+            prediction, gpus = scaler.scale(prediction, profile, profile.batch_size, prediction.seconds)
+            step = step.times(gpus, per=machine.gpu_count)
+            factors["batch_size"] = profile.batch_size * int(machine.gpu_count)
+        title = title_of(machine.instance_type, factors)
+        runtime = describe_runtime(profile, self.workload, step, title=title, confidence=settings.confidence)
+        described = MachineEstimate(
+            instance_type=machine.instance_type, provider=machine.provider, factors=factors, runtime=runtime,
+            basis="described", prediction=prediction, priced_in=_places(machine, self.group), description=profile,
+        )  # fmt: skip
+        findings = described_findings(title, prediction, settings.confidence)
+        findings += _gpu_findings(described, machine, profile.batch_size, scaler, gpus)
+        remedies = tuple(finding.remedy for finding in findings)
+        return replace(described, findings=tuple(findings), narrowed_by=remedies)
 
 
 def _missing(chosen: MachineFilter, types: MachineTypes, machines: Sequence[Machine]) -> list[Excluded]:
@@ -177,13 +251,19 @@ def _as_probe(estimate: MachineEstimate) -> Probe:
     If the batch size of the estimate was not probed, the step time at a probed batch size is multiplied by the ratio of
     the batch sizes.
     """
-    here = [record for record in estimate.records if record.batch_size == estimate.batch_size]
-    seconds = typical_step_seconds(here or estimate.records) if _step_seconds(estimate.runtime)[1] > 0 else None
-    if seconds and not here and estimate.batch_size and estimate.records[0].batch_size:
-        seconds *= (
-            estimate.batch_size / estimate.records[0].batch_size
-        )  # a rough size: only ratios between machines matter
-    return Probe(estimate.instance_type, estimate.provider, seconds, estimate.records, estimate.batch_size)
+    # Of a script with several fits, the one with the most work says how machines differ.
+    records = max(estimate.fits, key=_step_seconds_of_fit, default=estimate.records)
+    here = [record for record in records if record.batch_size == estimate.batch_size]
+    seconds = typical_step_seconds(here or records) if _step_seconds(estimate.runtime)[1] > 0 else None
+    if seconds and not here and estimate.batch_size and records[0].batch_size:
+        seconds *= estimate.batch_size / records[0].batch_size  # a rough size: only ratios between machines matter
+    return Probe(estimate.instance_type, estimate.provider, seconds, records, estimate.batch_size)
+
+
+def _step_seconds_of_fit(records: Sequence[Profile]) -> float:
+    """Seconds that the steps of a fit take, as far as its records state their number."""
+    setup = records[0].setup
+    return (typical_step_seconds(records) or 0.0) * (setup.steps_per_epoch or 1) * (setup.epochs or 1)
 
 
 def _step_seconds(runtime: RuntimeModel) -> tuple[float, float]:
@@ -193,15 +273,19 @@ def _step_seconds(runtime: RuntimeModel) -> tuple[float, float]:
 
 def _estimate(
     base: MachineEstimate,
+    number: int,
     prediction: Prediction,
     predictor: Predictor,
     settings: Settings,
     group: Sequence[MachineEstimate],
     scaler: Scaler | None,
 ) -> MachineEstimate:
-    """Machine estimate with a predicted step time; all other times are those of the probed machine ``base``."""
+    """Machine estimate with a predicted step time; all other times are those of the probed machine ``base``.
+
+    ``number`` is the index of ``base`` in the probes of the ``predictor``.
+    """
     machine = prediction.machine
-    measured = predictor.probes[prediction.nearest].seconds
+    measured = predictor.probes[number].seconds
     assert measured is not None
     low, high = (side / measured for side in prediction.interval(settings.confidence))
     ratio, factors, gpus = prediction.seconds / measured, dict(base.factors), Interval.exact(1.0)
@@ -239,6 +323,7 @@ def add_scaled(
     chosen: MachineFilter | None,
     history: Iterable[Record] = (),
     studied: Studied | None = None,
+    descriptions: Descriptions = NO_DESCRIPTIONS,
 ) -> tuple[list[MachineEstimate], list[Excluded]]:
     """``estimates`` plus predictions for other numbers of GPUs and nodes; and the exclusions.
 
@@ -257,9 +342,11 @@ def add_scaled(
         for together in [counts] if constant and counts else [(count,) for count in counts]:
             bases, missing = _one_gpu(estimates, measured, types, 1 if constant else together[0])
             scaler = Scaler(together, records, settings.confidence, grows=constant)
+            # A description holds for one batch size per GPU.
             predicted, refused = add_predicted(
-                bases, profiles, catalog, settings, chosen=chosen_machines, history=history, scaler=scaler
-            )
+                bases, profiles, catalog, settings, chosen=chosen_machines, history=history, scaler=scaler,
+                descriptions=descriptions if constant or together == (1,) else NO_DESCRIPTIONS,
+            )  # fmt: skip
             added += predicted[len(bases) :]
             excluded += [*missing, *refused]
         many = max(counts, default=1)
@@ -330,7 +417,7 @@ def _several_nodes(
         runtime = scale_steps(two.runtime, *ratio, title=estimate.title, confidence=settings.confidence)
         message = f"{estimate.title} was never probed: its step time is predicted from that on two nodes."
         finding = Finding("nodes-predicted", message, f"Probe {nodes} x {estimate.instance_type}.", "info")
-        held = epochs_findings(estimate, two) if scale.constant_batch == "per_gpu" else ()
+        held = epochs_findings(estimate, two.batch_size) if scale.constant_batch == "per_gpu" else ()
         predicted.append(replace(estimate, runtime=runtime, findings=(finding, *held), narrowed_by=(finding.remedy,)))
     return predicted, excluded
 
@@ -371,12 +458,11 @@ def scale_steps(
 
 
 def _places(machine: Machine, group: Sequence[MachineEstimate]) -> tuple[str, ...]:
-    """Regions whose prices apply by default: the probed regions of the provider, or its reference region."""
+    """Regions whose prices apply by default: the probed regions of the provider; none means the cheapest of all."""
     probed = {
         region for estimate in group if estimate.provider in (None, machine.provider) for region in estimate.regions
     }
-    terms = provider_terms(machine.provider)
-    return tuple(sorted(probed)) or ((terms.reference_region,) if terms else ())
+    return tuple(sorted(probed))
 
 
 def _findings(
@@ -397,20 +483,7 @@ def _findings(
             "info",
         )
     ]
-    if scaler and machine.gpu_count > 1:
-        findings.append(_efficiency_finding(estimate, machine, ratio))
-        findings += epochs_findings(estimate, base) if scaler.grows else ()
-    elif machine.gpu_count > 1:
-        many = f"{machine.gpu_count:g} x {machine.gpu_model}"
-        message = f"{estimate.title} has {many}, but its time is predicted for one GPU."
-        findings.append(
-            Finding(
-                "one-gpu-predicted",
-                message,
-                "If the training uses all these GPUs, pass their number as gpus= (--gpus).",
-                "info",
-            )
-        )
+    findings += _gpu_findings(estimate, machine, base.batch_size, scaler, ratio)
     if prediction.wait_share >= NEGLIGIBLE_WAIT and prediction.seconds < prediction.probed_seconds:
         waits = format_seconds(prediction.wait_share * prediction.probed_seconds)
         message = f"A step on {base.title} waits {waits} for its data, and a faster GPU does not shorten this wait."
@@ -421,6 +494,23 @@ def _findings(
         remedy = f"Use a larger batch size, or probe {machine.instance_type}."
         findings.append(Finding("short-steps-predicted", message, remedy))
     return tuple(findings)
+
+
+def _gpu_findings(
+    estimate: MachineEstimate, machine: Machine, size: int | None, scaler: Scaler | None, ratio: Interval[float]
+) -> list[Finding]:
+    """Findings about a machine with several GPUs; ``size`` is the batch size of one GPU, as for a ``ratio`` of 1."""
+    if machine.gpu_count <= 1:
+        return []
+    if scaler:
+        return [
+            _efficiency_finding(estimate, machine, ratio),
+            *(epochs_findings(estimate, size) if scaler.grows else ()),
+        ]
+    many = f"{machine.gpu_count:g} x {machine.gpu_model}"
+    message = f"{estimate.title} has {many}, but its time is predicted for one GPU."
+    remedy = "If the training uses all these GPUs, pass their number as gpus= (--gpus)."
+    return [Finding("one-gpu-predicted", message, remedy, "info")]
 
 
 def _efficiency_finding(estimate: MachineEstimate, machine: Machine, ratio: Interval[float]) -> Finding:
@@ -435,13 +525,12 @@ def _efficiency_finding(estimate: MachineEstimate, machine: Machine, ratio: Inte
     )
 
 
-def epochs_findings(estimate: MachineEstimate, base: MachineEstimate) -> list[Finding]:
-    """Warning that the number of epochs of another batch size is used; empty if a convergence study gives it."""
+def epochs_findings(estimate: MachineEstimate, size: int | None) -> list[Finding]:
+    """Warning that the number of epochs is that of batch size ``size``; empty if a convergence study gives it."""
     if estimate.epochs is not None:
         return []
     message = (
-        f"{estimate.title}: the number of epochs is that of batch size {base.batch_size}, although larger batches "
-        "often need more."
+        f"{estimate.title}: the number of epochs is that of batch size {size}, although larger batches often need more."
     )
     remedy = "Pass a convergence study as epochs=, or constant_batch='global' (--constant-batch global)."
     return [Finding("epochs-held-constant", message, remedy)]

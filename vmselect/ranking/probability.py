@@ -1,10 +1,10 @@
 """Probability that each candidate is the best one, from joint draws of the times of all machine estimates.
 
 A time has a log-normal distribution on each side of its estimate, with the bounds of its interval as quantiles. Offers
-of the same machine estimate share their timing error, so a cheaper offer always beats a more expensive one. Predicted
-machines with the same GPU share the error of that GPU. Machine estimates at the same batch size share the error of the
-number of epochs from a convergence study. The random numbers are the same in every ranking, and ``probability.js`` of
-the report page computes the same numbers.
+of the same machine estimate share their timing error, so a cheaper offer always beats a more expensive one of the same
+age. Old prices of a provider in a market share an error. Predicted machines with the same GPU share the error of that
+GPU. Machine estimates at the same batch size share the error of the number of epochs from a convergence study. The
+random numbers are the same in every ranking, and ``probability.js`` of the report page computes the same numbers.
 """
 
 from __future__ import annotations
@@ -43,6 +43,8 @@ EPOCHS_STREAM = 1 << 20
 """Index of the first random stream for the numbers of epochs of a study; streams of machine estimates start at 0."""
 POWER_STREAM = 1 << 18
 """Index of the first random stream for the power of machines."""
+PRICE_STREAM = 3 << 17
+"""Index of the first random stream for the prices of a provider in a market."""
 MAX_RATIO = 1000.0
 """Limit of the ratio between an estimate and a bound of its interval, because the lower bound may be 0."""
 
@@ -58,14 +60,16 @@ class Chances:
     chance: Floats
     likely: Bools
     regret: Mapping[str, float]
+    winners: Ints
+    """Index of the best candidate in each draw."""
 
 
 class OfferGroups(NamedTuple):
     """Two group numbers of each candidate.
 
-    Offers of a machine estimate with the same time and billed time have the same number in ``timed``. Those that also
-    have the same CO2 per kilowatt-hour, if CO2 has a weight in the objective, have the same number in ``priced``: the
-    cheapest of them is the best one in every draw.
+    Offers of a machine estimate with the same time, billed time and error of the price have the same number in
+    ``timed``. Those that also have the same CO2 per kilowatt-hour, if CO2 has a weight in the objective, have the same
+    number in ``priced``: the cheapest of them is the best one in every draw.
     """
 
     timed: Ints
@@ -133,7 +137,7 @@ def estimate_chances(
     """
     chance, likely = np.zeros(len(candidates)), np.zeros(len(candidates), dtype=bool)
     if not len(order):
-        return Chances(chance, likely, {})
+        return Chances(chance, likely, {}, np.zeros(0, dtype=np.intp))
     leaders, of_leader = _first_of_each(groups.priced[order])
     first = order[leaders]  # the best offer of each group, best first
     rivals = np.arange(len(first))
@@ -158,7 +162,7 @@ def estimate_chances(
     regret = {
         name: _regret(drawn[0], drawn[winner, np.arange(DRAWS)], estimated[name]) for name, drawn in values.items()
     }
-    return Chances(chance, likely, regret)
+    return Chances(chance, likely, regret, first[rivals[possible[winner]]])
 
 
 def _regret(chosen: Floats, best: Floats, value: float) -> float:
@@ -176,9 +180,15 @@ def group_offers(candidates: Candidates, settings: Settings) -> OfferGroups:
     timed = candidates.machine_estimate.astype(np.intp)
     if settings.interruptions:
         timed = 2 * timed + candidates.is_spot
+        if settings.interruptions.by_type:
+            timed = _split(timed, np.unique(candidates.interruptions_per_hour, return_inverse=True)[1])
     if settings.billing == "provider":
         terms = np.stack([candidates.increment_seconds, candidates.minimum_seconds], axis=1)
         timed = _split(timed, np.unique(terms, axis=0, return_inverse=True)[1])
+    if settings.objective.get("cost") and candidates.price_deviation.any():
+        moves = np.stack([candidates.price_group, candidates.price_deviation], axis=1)
+        moves[candidates.price_deviation == 0] = 0
+        timed = _split(timed, np.unique(moves, axis=0, return_inverse=True)[1])
     if not settings.objective.get("co2"):
         return OfferGroups(timed, timed)
     # A clean, expensive offer may be better or worse than a cheap one, depending on the power.
@@ -279,25 +289,29 @@ class _Draws:
             seconds = seconds * np.exp(common * np.where(common < 0, few, many))
         return self._measure(rows, seconds, None)
 
-    def _measure(self, rows: Candidates, seconds: Floats, power_deviation: float | None) -> dict[str, Floats]:
+    def _measure(self, rows: Candidates, seconds: Floats, deviation: float | None) -> dict[str, Floats]:
         """Values of each measure of the objective, computed from the drawn times ``seconds``.
 
-        ``power_deviation`` is the number of standard deviations by which the power of every machine differs from its
-        estimate. If it is None, a random number is drawn for each machine.
+        ``deviation`` is the number of standard deviations by which power and price of every machine differ from their
+        estimates. If it is None, random numbers are drawn.
         """
-        interruptions = self.settings.interruptions
-        if interruptions is not None:  # multiplies the time of spot candidates by the expected slow-down
-            seconds = np.where(rows.is_spot[:, None], seconds * interruptions.factor, seconds)
+        # The time of spot candidates is multiplied by the expected slow-down.
+        for interruptions, spot in rows.list_interrupted(self.settings.interruptions):
+            seconds = np.where(spot[:, None], seconds * interruptions.factor, seconds)
         values = {}
         for name in (name for name, weight in self.settings.objective.items() if weight):
             measure = MEASURES[name]
             values[name] = measure.of(rows, self.settings, Interval.exact(seconds)).value
             if measure.uses_power:
                 which, power = rows.machine_estimate, rows.power
-                drawn: Any = power_deviation
+                drawn: Any = deviation
                 if drawn is None:
                     drawn = standard_normals(POWER_STREAM + power.group[which])
                 values[name] = values[name] * np.exp(drawn * power.deviation[which, None])
+            if name == "cost" and rows.price_deviation.any():
+                drawn = standard_normals(PRICE_STREAM + rows.price_group) if deviation is None else deviation
+                moved, once = np.exp(drawn * rows.price_deviation[:, None]), rows.moving_usd[:, None]
+                values[name] = (values[name] - once) * moved + once
         return values
 
 

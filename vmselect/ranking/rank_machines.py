@@ -8,30 +8,35 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
 
 from vmselect._checks import check_dataclass, list_items, maybe, suggest_arguments
 from vmselect.catalog import Catalog, find_nearest, fold_gpu
+from vmselect.catalog.regions import is_group, select_regions
 from vmselect.convergence import ConvergenceStudy
 from vmselect.diagnosis import Disturbance
 from vmselect.energy import Emissions
 from vmselect.errors import ArgumentError, MissingNamesError, RankingError
 from vmselect.estimation import RuntimeModel, Workload, fit_runtime
+from vmselect.estimation.drift import Learned, learn_repetitions
 from vmselect.estimation.programs import epochs_of
 from vmselect.findings import Finding
 from vmselect.prediction.hardware import MachineTypes
 from vmselect.prediction.scaling import Scale, size_per_gpu
-from vmselect.ranking.candidates import Candidates, add_services, join_offers
+from vmselect.ranking.candidates import Candidates, add_services, describe_suspicious, join_offers
+from vmselect.ranking.described import Descriptions, is_only_description
 from vmselect.ranking.estimates import MachineEstimate, Measured, Studied, Transfer, check_gpu_memory
 from vmselect.ranking.measures import Interruptions
-from vmselect.ranking.options import Objective, Settings, find_home, read_catalog
+from vmselect.ranking.options import ALL, Objective, Settings, find_home, read_catalog
 from vmselect.ranking.predicted import MachineFilter, Machines, add_predicted, add_scaled
 from vmselect.ranking.result import Inputs, Ranking
 from vmselect.ranking.rows import Excluded
+from vmselect.ranking.scripts import ONE_FIT, Script, find_script
 from vmselect.records import Profile, Record
-from vmselect.records.identity import check_comparable, list_values, read_records
+from vmselect.records.identity import check_comparable, distinct, list_values, read_records
 from vmselect.records.inference import InferenceRecord
 
 NO_CANDIDATE = "no machine of this ranking matches it; probe such a machine, or add it with machines="
@@ -76,9 +81,11 @@ def rank(
     'g5.xlarge'
 
     Args:
-        profiles: Profiles of the training, one or more of each probed machine.
-        epochs: Number of epochs; the last of several determines the best candidate. A :class:`ConvergenceStudy` gives
-            the number of each batch size. None: as in the probed training.
+        profiles: Profiles of the training, one or more of each probed machine. A script with several fits is ranked
+            as a whole; :func:`~vmselect.estimation.programs.choose_profiles` selects one fit. A profile of
+            :func:`vmselect.describe` needs no probe; with nothing else, ``machines`` is ``"all"``.
+        epochs: Number of epochs (of each fit); the last of several determines the best candidate. A
+            :class:`ConvergenceStudy` gives the number of each batch size. None: as in the probed training.
         batch_size: One batch size, several, or ``"all"``. Sizes that were not probed are interpolated.
         objective: ``"cost"``, ``"time"``, ``"energy"``, ``"co2"``, or weights such as ``{"cost": 0.7, "time": 0.3}``.
         deadline_hours: Exclude candidates whose time is longer.
@@ -87,7 +94,8 @@ def rank(
         chance: Probability, such as 0.9, with which the limits must be kept. None: the estimate must keep them.
         machines: Machines to add that were never probed: names of instance types, or ``"all"`` with a GPU.
         history: Records of other trainings on several GPUs, which improve the predictions.
-        region: One region, several, or ``"all"``. None: where a machine was measured, if known.
+        region: A region, the code of a country, ``"eu"`` or ``"europe"``, or several: the cheapest region of each.
+            ``"all"`` ranks every region. None: where a machine was measured, or else the cheapest of all regions.
         market: ``"on_demand"``, ``"spot"``, ``"reserved_1y"``, ``"reserved_3y"``, several of these, or ``"all"``.
         provider: Only machines of this provider, or of several.
         gpu: Only machines with this GPU model, or with one of several.
@@ -108,32 +116,47 @@ def rank(
     work = _read_workload(workload)
     # Filters restrict the catalog at once, so that no later step can recommend a machine that they leave out.
     prices = read_catalog(catalog, provider=provider, gpu=gpu)
-    epochs = _find_epochs(chosen) if epochs is None else epochs
     study = epochs if isinstance(epochs, ConvergenceStudy) else None
     sizes = work.batch_size if batch_size is None else batch_size
+    probed = [profile for profile in chosen if not is_only_description(profile)]
+    script = None if study or not probed else find_script(probed, sizes=sizes is not None)
+    if machines is None and not any(profile.instance_type for profile in probed):
+        # Nothing was probed that can be rented, so that only a description can answer.
+        machines = ALL if any(profile.work is not None for profile in chosen) else None
+    if epochs is None:
+        epochs = script.total_epochs if script else _find_epochs(chosen)
+    elif script:
+        script = replace(script, sets_epochs=False)
     settings = Settings.read(
         epochs=epochs, batch_size=sizes, objective=objective, deadline_hours=deadline_hours,
         budget_usd=budget_usd, co2_limit_kg=co2_limit_kg, chance=chance, region=region, market=market,
         provider=provider, gpu=gpu, interruptions=interruptions, emissions=emissions, method=method,
         confidence=confidence, billing=prices.billing,
     )  # fmt: skip
+    workload = replace(work, batch_size=None)
     training = Training(
-        profiles=chosen, history=history, catalog=prices, workload=replace(work, batch_size=None), settings=settings,
+        profiles=script.profiles if script else probed, history=history, catalog=prices, workload=workload,
+        descriptions=Descriptions.of(chosen, workload, settings.batch_size), settings=settings,
         machines=MachineFilter.read(machines), scale=maybe(check_dataclass, "scale", scale, kind=Scale), study=study,
+        script=script,
     )  # fmt: skip
     if sizes is None and study is None:
         training.check_one_batch_size()
     pool = training.estimate()
     # Time and cost of moving data belong to a machine, not to an offer, so they are added before prices are joined.
-    if transfer is not None:
-        pool.split(check_dataclass("transfer", transfer, Transfer).charge(pool.estimates))
+    moved = maybe(check_dataclass, "transfer", transfer, kind=Transfer)
+    if moved is not None:
+        pool.split(moved.charge(pool.estimates))
     # A service rents the same hardware under another name: its machines get the final times of their twins.
     if prices.services:
         pool.estimates = add_services(pool.estimates, prices.services, prices)
-    candidates, unpriced = join_offers(pool.estimates, prices, settings)
+    candidates, unpriced = join_offers(pool.estimates, prices, settings, moved)
     training.check_names(pool, candidates, [*pool.excluded, *unpriced])
-    findings = tuple(dict.fromkeys((*pool.findings, *prices.findings)))
-    inputs = Inputs(training.given, tuple(record.id for record in history if isinstance(record, Profile)))
+    suspicious = describe_suspicious({estimate.instance_type for estimate in pool.estimates}, prices, settings)
+    findings = tuple(dict.fromkeys((*pool.findings, *prices.findings, *suspicious)))
+    inputs = Inputs(
+        training.given, tuple(record.id for record in history if isinstance(record, Profile)), catalog=prices
+    )
     return Ranking(
         candidates, settings, excluded=[*pool.excluded, *unpriced], findings=findings, studied=pool.studied,
         inputs=inputs,
@@ -164,6 +187,8 @@ class Training:
     """The training to rank machines for: its profiles, how it differs from them, and the machines to consider."""
 
     profiles: Sequence[Profile]
+    """Profiles with measured times."""
+    descriptions: Descriptions
     history: Sequence[Record]
     catalog: Catalog
     workload: Workload
@@ -171,18 +196,38 @@ class Training:
     machines: MachineFilter | None
     scale: Scale | None
     study: ConvergenceStudy | None
+    script: Script | None = None
 
     @property
     def given(self) -> dict[str, Any]:
         """Fields of the workload that replace those of the profiles."""
         return replace(self.workload, boot_seconds=None).given
 
+    @property
+    def everything(self) -> list[Profile]:
+        """Profiles with measured times, and descriptions."""
+        return distinct([*self.profiles, *self.descriptions.profiles])
+
     def estimate(self) -> Pool:
         """Estimate the measured machines, add the predicted ones, and leave out those with too little GPU memory."""
-        pool = Pool([], [], list(check_comparable(self.profiles, arguments=self.given)))
-        studied = Studied.read(self.study, self.profiles, self.settings.confidence) if self.study else None
-        measured = Measured(self.profiles, self._fit, arguments=self.given)
-        if studied:
+        script = self.script
+        if script and self.scale is not None:
+            raise RankingError(
+                f"Numbers of GPUs are predicted for one training, and this script has several. {ONE_FIT}"
+            )
+        comparable = [
+            check_comparable(same, arguments=self.given) for same in (script.fits if script else [self.everything])
+        ]
+        pool = Pool([], [], list(dict.fromkeys(finding for findings in comparable for finding in findings)))
+        if script:
+            pool.excluded += script.excluded
+            pool.findings.append(script.describe(self.settings.decide_at))
+        studied = Studied.read(self.study, self.everything, self.settings.confidence) if self.study else None
+        measured = Measured(self.profiles, self._fit, arguments=self.given, groups=script.groups if script else None)
+        if studied and not self.profiles:
+            pool.studied = replace(studied, catalog=self.catalog)
+            pool.findings += studied.study.findings
+        elif studied:
             sizes = self.settings.batch_size
             estimates, excluded, pool.studied = studied.make_pairs(measured, sizes, self.catalog)
             pool.split((estimates, excluded))
@@ -195,7 +240,10 @@ class Training:
         pool.sizes = {estimate.batch_size for estimate in pool.estimates}
         # Predictions start from measured and interpolated machines, so these have to be complete.
         self._predict(pool, measured)
-        estimates, small, unknown = check_gpu_memory(pool.estimates, self.profiles, self.catalog)
+        if script:
+            estimates, small, unknown = script.check_memory(pool.estimates, self.catalog)
+        else:
+            estimates, small, unknown = check_gpu_memory(pool.estimates, self.everything, self.catalog)
         pool.too_small = {estimate.instance_type for estimate in pool.estimates}
         pool.too_small -= {estimate.instance_type for estimate in estimates}
         pool.split((estimates, small))
@@ -208,24 +256,41 @@ class Training:
             pool.split(
                 add_scaled(
                     pool.estimates, measured, self.profiles, self.catalog, self.settings, scale=self.scale,
-                    chosen=self.machines, history=self.history, studied=pool.studied,
+                    chosen=self.machines, history=self.history, studied=pool.studied, descriptions=self.descriptions,
                 )
             )  # fmt: skip
         elif self.machines is not None:
             pool.split(
                 add_predicted(
                     pool.estimates, self.profiles, self.catalog, self.settings, chosen=self.machines,
-                    history=self.history,
+                    history=self.history, descriptions=self.descriptions,
                 )
             )  # fmt: skip
+            self._count_epochs(pool)
+
+    def _count_epochs(self, pool: Pool) -> None:
+        """Add the number of epochs of the study to described machines, which were not probed at its batch sizes."""
+        if pool.studied is None:
+            return
+        paired = [e if e.epochs else pool.studied.pair(e) for e in pool.estimates]
+        estimates = [pair for pair in paired if isinstance(pair, MachineEstimate)]
+        pool.split((estimates, [pair for pair in paired if isinstance(pair, Excluded)]))
 
     def _fit(
         self, profiles: Sequence[Profile], batch_size: int | None, disturbances: Mapping[str, Disturbance]
     ) -> RuntimeModel:
-        return fit_runtime(
-            profiles, workload=replace(self.workload, batch_size=batch_size), method=self.settings.method,
-            confidence=self.settings.confidence, disturbances=disturbances,
-        )  # fmt: skip
+        def fit(same: Sequence[Profile]) -> RuntimeModel:
+            return fit_runtime(
+                same, workload=replace(self.workload, batch_size=batch_size), method=self.settings.method,
+                confidence=self.settings.confidence, disturbances=disturbances, learned=self._learned,
+            )  # fmt: skip
+
+        return self.script.combine(profiles, fit, self.settings.decide_at or 1) if self.script else fit(profiles)
+
+    @cached_property
+    def _learned(self) -> Learned:
+        """What repetitions among all profiles and the history show about differences between processes."""
+        return learn_repetitions([*self.profiles, *(record for record in self.history if isinstance(record, Profile))])
 
     def check_names(self, pool: Pool, candidates: Candidates, excluded: Sequence[Excluded]) -> None:
         """Raise an error if a machine, batch size, region, provider or GPU that was asked for is no candidate.
@@ -243,7 +308,7 @@ class Training:
                 priced | probed | pool.too_small,
                 everything["instance_type"],
             ),
-            "region": (settings.region, {*map(str, candidates.column("region"))}, everything["region"]),
+            "region": (settings.region, _list_places(settings.region, candidates), everything["region"]),
             "provider": (settings.provider, {*map(str, candidates.column("provider"))}, everything["provider"]),
             "gpu": (settings.gpu, {fold_gpu(str(gpu)) for gpu in candidates.column("gpu_model")}, None),
         }
@@ -251,7 +316,7 @@ class Training:
             form = fold_gpu if argument == "gpu" else str
             sold = None if column is None else {*map(str, column.cat.categories)}
             for name in names or ():
-                is_unknown = sold is not None and name not in sold
+                is_unknown = sold is not None and name not in sold and not (argument == "region" and is_group(name))
                 # An empty ranking names the reason for each of its machines, so only a wrong name is an error there.
                 if form(name) not in ranked and (is_unknown or len(candidates)):
                     reasons = [entry.reason for entry in excluded if entry.candidate.split(",")[0] == name]
@@ -259,7 +324,7 @@ class Training:
                     unknown = f"the catalog does not have it{near and f' (similar names: {near})'}"
                     reason = unknown if is_unknown else NO_CANDIDATE
                     raise _missing_name(argument, name, reasons[0] if reasons else reason)
-        sizes = {profile.batch_size for profile in self.profiles}
+        sizes = {profile.batch_size for profile in self.everything}
         for size in settings.batch_size or ():
             if size not in pool.sizes | sizes:
                 texts = ", ".join(map(str, sorted(filter(None, sizes))))
@@ -271,15 +336,25 @@ class Training:
         """Raise an error if the profiles have several batch sizes, because these need different numbers of epochs."""
         # On several GPUs the batch grows with their number, so sizes per GPU are compared there.
         types = MachineTypes(self.catalog)
-        named = [profile for profile in self.profiles if profile.instance_type]
+        named = [profile for profile in self.everything if profile.instance_type or is_only_description(profile)]
         sizes = {size_per_gpu(profile, types) if self.scale else profile.batch_size or 0 for profile in named}
+        if self.script:
+            sizes = {identity.batch_size or 0 for identity in self.script.groups if identity.instance_type}
         if len(sizes) > 1:
+            if not self.script:
+                check_comparable(named, arguments=self.given)  # another model is the better reason
             texts = ", ".join(f"{size:g}" if size else "unknown" for size in sorted(sizes))
             raise RankingError(
                 f"The profiles have different batch sizes ({texts}), which need different numbers of epochs. Pass "
                 'batch_size= to choose one, batch_size="all" to compare all at equal epochs, or a convergence study as '
                 "epochs=."
             )
+
+
+def _list_places(places: Sequence[str] | None, candidates: Candidates) -> set[str]:
+    """Those of ``places`` (regions, countries or groups of them) in which a candidate is."""
+    offers = candidates.offers.iloc[np.unique(candidates.offer)]
+    return {place for place in places or () if select_regions(offers, place).any()}
 
 
 def _missing_name(argument: str, name: str | int, reason: str) -> MissingNamesError:

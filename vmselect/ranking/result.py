@@ -36,27 +36,33 @@ from vmselect.ranking.decision import (
     list_excluded,
 )
 from vmselect.ranking.estimates import Studied, recalibrate
+from vmselect.ranking.hosts import HostNeed, find_smaller_host, is_oversized, list_hosts
+from vmselect.ranking.knees import describe_knee
 from vmselect.ranking.measures import LIMITED, MEASURES
 from vmselect.ranking.next_probe import NextProbe, find_next_probe
 from vmselect.ranking.options import Settings
+from vmselect.ranking.renting import renting_findings
 from vmselect.ranking.rows import Excluded, Ints, Lazy, Row
+from vmselect.ranking.scripts import refuse_script
+from vmselect.ranking.variants import variant_findings, variant_table
 from vmselect.records import Forecast, Profile, Record
 from vmselect.records.base import new_id
-from vmselect.records.forecast import Bounds, Source, find_gpu, make_forecast, save_forecasts
+from vmselect.records.forecast import NEVER_PROBED, Bounds, Source, find_gpu, make_forecast, save_forecasts
 from vmselect.records.identity import Identity, group_repetitions, read_records
-from vmselect.scoring.forecast import Unscored, error_percent, list_run_seconds
+from vmselect.scoring.forecast import Unscored, error_percent, list_run_seconds, read_any
 from vmselect.scoring.recalibration import Recalibration
 from vmselect.scoring.score import MEASURED, Accuracy, AccuracyRow, kendall_tau
 from vmselect.scoring.score import regret as measure_regret
 from vmselect.units import format_count, printable, printable_lines
 
 if TYPE_CHECKING:
+    from vmselect.catalog import Catalog
     from vmselect.convergence import ConvergenceStudy
 
 
 @dataclass(frozen=True)
 class Inputs:
-    """Inputs of a ranking besides its profiles: what the user passed of the workload, and IDs of history records.
+    """Inputs of a ranking besides its profiles: what the user passed of the workload, IDs of history records, prices.
 
     ``example`` is True for a ranking of example records, whose prices are old on purpose.
     """
@@ -64,6 +70,7 @@ class Inputs:
     arguments: Mapping[str, Any] = field(default_factory=dict)
     history: tuple[str, ...] = ()
     example: bool = False
+    catalog: Catalog | None = None
 
 
 NO_INPUTS = Inputs()
@@ -192,6 +199,16 @@ class Ranking:
         return find_next_probe(self, maybe(check_number, "enough_regret", enough_regret, least=0))
 
     @cached_property
+    def variants(self) -> pd.DataFrame:
+        """Untested advice from the description of the training: other precisions and a compiled step.
+
+        A row per variant of the best machine with each GPU model: how many times faster its steps are expected to be
+        (``speed_up`` with ``speed_up_low`` and ``speed_up_high``), and time and cost of the training. Empty if the
+        training is not described.
+        """
+        return variant_table(self)
+
+    @cached_property
     def scaling(self) -> pd.DataFrame:
         """The cheapest and the fastest row of each GPU model and total number of GPUs, at the deciding epochs.
 
@@ -238,6 +255,7 @@ class Ranking:
             title=self.candidates.title(candidate),
             factors=machine.factors,
             basis=machine.basis,
+            interval_only=machine.interval_only,
             measures=measures,
             limit_chances={name: float(chance[at]) for name, chance in result.limit_chances.items()},
         )
@@ -279,6 +297,7 @@ class Ranking:
     def findings_of(self, candidate: int, column: int | None = None) -> tuple[Finding, ...]:
         """Findings about a candidate; with ``column`` (index of an epoch count), also about limits it may exceed."""
         findings = candidate_findings(self.candidates, candidate, self.settings)
+        findings += self._smaller_host(candidate)
         runtime = self.candidates.of(candidate).runtime
         if column is None:
             return (*findings, *runtime.find_waits(), *runtime.find_early_stopping())
@@ -296,6 +315,25 @@ class Ranking:
                 findings += (explain_excess(self, limited, candidate, column),)
         return findings
 
+    def _smaller_host(self, candidate: int) -> tuple[Finding, ...]:
+        """A finding if the host of a measured candidate is oversized and a cheaper machine suffices."""
+        candidates, catalog = self.candidates, self.inputs.catalog
+        position, machine = int(candidates.machine_estimate[candidate]), candidates.of(candidate)
+        if machine.basis != "measured" or catalog is None:
+            return ()
+        need = candidates.once(("host need", position), lambda: HostNeed.of(machine.records))
+        offer = candidates.offers.iloc[int(candidates.offer[candidate])]
+        rented = {str(name): value for name, value in offer.items()}
+        if need is None or not is_oversized(need, rented["vcpus"], rented["memory_gib"]):
+            return ()
+        gpu_model, gpu_count = str(rented["gpu_model"]), max(0.0, float(rented["gpu_count"] or 0))
+        hosts = candidates.once(
+            ("hosts", position, gpu_model, gpu_count),
+            lambda: list_hosts(need, catalog.offers(market=None), gpu_model=gpu_model, gpu_count=gpu_count),
+        )
+        finding = find_smaller_host(need, rented, hosts)
+        return () if finding is None else (finding,)
+
     def terms_of(self, candidate: int, column: int) -> dict[str, float]:
         """Parts of the time of a candidate at an epoch count: seconds by name."""
         position = self.candidates.machine_estimate[candidate]
@@ -306,11 +344,24 @@ class Ranking:
     @cached_property
     def findings(self) -> tuple[Finding, ...]:
         """Findings about the ranking as a whole, the age of its prices, and its best candidate."""
+        # Old prices of machines that cannot be the best do not matter to the choice.
+        likely = np.flatnonzero(self.assessment.tied[:, self.deciding_column]) if self else self.in_market
         dates = self.candidates.offers["date"].astype(str).to_numpy()
-        age = None if self.inputs.example else describe_age(set(dates[self.candidates.offer[self.in_market]]))
+        catalog = self.inputs.catalog
+        as_of = catalog.as_of if catalog is not None else None
+        age = None if self.inputs.example else describe_age(set(dates[self.candidates.offer[likely]]), today=as_of)
+        age = self.outdated or age
         winner = self.best.findings if self else ()
+        if self:
+            winner += tuple(describe_knee(self.candidates.machine_estimates, self.best.instance_type))
         energy = views.energy_findings(self) if self and self.settings.asks_for("co2") else ()
-        return tuple(dict.fromkeys([*self._findings, *([age] if age else []), *winner, *energy]))
+        variants = (*variant_findings(self), *renting_findings(self)) if self else ()
+        return tuple(dict.fromkeys([*self._findings, *([age] if age else []), *winner, *energy, *variants]))
+
+    @property
+    def outdated(self) -> Finding | None:
+        """Finding that no price of the catalog is of the last year, so that all costs are uncertain; else None."""
+        return self.inputs.catalog.outdated if self.inputs.catalog is not None else None
 
     @property
     def shortfall(self) -> Shortfall | None:
@@ -321,6 +372,16 @@ class Ranking:
     def verdict(self) -> str:
         """Text with the machine to rent, its time and cost, and the candidates that may be as good."""
         return views.verdict(self)
+
+    @property
+    def headline(self) -> str:
+        """The first line of the verdict: the machine to rent, its price, and the probability that it is the best."""
+        return views.headline(self)
+
+    @property
+    def details(self) -> str:
+        """The rest of the verdict: time and cost of the choice, alternatives, and what a probe would add."""
+        return views.details(self)
 
     def __str__(self) -> str:
         return printable_lines(views.as_text(self))
@@ -333,9 +394,12 @@ class Ranking:
         """The convergence study from which the numbers of epochs come; None if there is none."""
         return self.studied.study if self.studied else None
 
-    def to_frame(self) -> pd.DataFrame:
-        """The rows as a DataFrame, with the fields of :class:`Row` and of the measures asked for as columns."""
-        return views.make_frame(self)
+    def to_frame(self, *, details: bool = False) -> pd.DataFrame:
+        """The rows as a DataFrame, with the fields of :class:`Row` and of the measures asked for as columns.
+
+        Fields that are dictionaries or lists, such as ``terms`` and ``findings``, are columns only with ``details``.
+        """
+        return views.make_frame(self, details=check_flag("details", details))
 
     def to_json(self, *, rows: bool = True, top: int | None = None, indent: int | None = None) -> str:
         """The ranking as JSON text, with all data to rank again; see docs/reference/ranking.md.
@@ -413,7 +477,7 @@ class Ranking:
 
     @property
     def tables(self) -> views.Tables:
-        """Further tables: ``strategies``, ``settled_from`` and ``relative_to`` an instance type."""
+        """Further tables: ``strategies``, ``settled_from``, ``startup``, ``knees`` and ``relative_to`` a type."""
         return views.Tables(self)
 
     def against(self, watched: Profile | Iterable[Profile]) -> Accuracy:
@@ -433,20 +497,25 @@ class Ranking:
         """
         return compare_with_real(self, watched)
 
-    def selection_cost(self) -> views.SelectionCost:
+    def selection_cost(self, *, trainings: int | None = None) -> views.SelectionCost:
         """Cost of the probes (and of the study) compared with the cost of training all candidates completely.
 
-        With a study, this is a :class:`MethodologyCost`, which includes candidates below the required metric.
+        ``trainings`` is the number of complete trainings of each candidate to compare with, by default as many as it
+        was probed (with a study: as many as the study has runs at its batch size). With a study, this is a
+        :class:`MethodologyCost`, which includes candidates below the required metric.
         """
-        return views.sum_selection_cost(self)
+        return views.sum_selection_cost(self, maybe(check_count, "trainings", trainings))
 
     def chart(self, kind: str = "time-cost", **options: Any) -> Any:
         """An Altair chart of the ranking; docs/how-to/read-the-report.md lists the kinds."""
         return hook("ranking_chart")(self, kind, **options)
 
-    def report(self, path: str | os.PathLike[str]) -> Path:
-        """Write the report as a self-contained HTML page to ``path`` and return its path."""
-        written: Path = hook("ranking_page")(self, path)
+    def report(self, path: str | os.PathLike[str], *, records: Iterable[Record] = ()) -> Path:
+        """Write the report as a self-contained HTML page to ``path`` and return its path.
+
+        The page sums up watched trainings of the ranking and among ``records``, with kept forecasts among ``records``.
+        """
+        written: Path = hook("ranking_page")(self, path, records=read_any(records))
         return written
 
     def _repr_html_(self) -> str:
@@ -457,6 +526,7 @@ class Ranking:
 def make_forecasts(ranking: Ranking, top: int) -> list[Forecast]:
     """Return at most ``top`` forecasts, for the best offers. Each machine and batch size has one forecast."""
     top = check_count("top", top)
+    refuse_script(ranking.candidates.machine_estimates, "A forecast")
     column, together = ranking.deciding_column, new_id()
     forecasts: dict[int, Forecast] = {}
     for candidate in ranking.assessment.order[column]:
@@ -471,16 +541,20 @@ def make_forecasts(ranking: Ranking, top: int) -> list[Forecast]:
 def _make_forecast(ranking: Ranking, candidate: int, column: int, together: str) -> Forecast:
     row, machine = ranking.row(candidate, column), ranking.candidates.of(candidate)
     # A predicted machine has no records of its own: the forecast used those of the probed machines.
-    records = machine.records or tuple(
-        record
-        for other in ranking.candidates.machine_estimates
-        for record in other.records
-        if other.batch_size == machine.batch_size
+    records = (
+        machine.records
+        or (machine.description and (machine.description,))
+        or tuple(
+            record
+            for other in ranking.candidates.machine_estimates
+            for record in other.records
+            if other.batch_size == machine.batch_size
+        )
     )
     arguments = dict(ranking.inputs.arguments)
     if machine.basis != "measured":
         arguments["batch_size"] = machine.batch_size
-    predicted = machine.basis == "predicted"
+    predicted = machine.basis in NEVER_PROBED
     history = ranking.inputs.history if predicted else ()
     source = Source(records=records, arguments=arguments, basis=machine.basis, history=history)
     seconds = Interval(row.seconds, row.seconds_low, row.seconds_high)
@@ -499,6 +573,7 @@ def _make_forecast(ranking: Ranking, candidate: int, column: int, together: str)
 def compare_with_real(ranking: Ranking, watched: Profile | Iterable[Profile]) -> Accuracy:
     """Compare the estimates of ``ranking`` with ``watched`` trainings; see :meth:`Ranking.against`."""
     profiles = read_records(watched, Profile, error=RankingError)
+    refuse_script(ranking.candidates.machine_estimates, "A comparison with real trainings")
     used = {record.id for machine in ranking.candidates.machine_estimates for record in machine.records}
     for profile in profiles:
         if profile.total_seconds is None:

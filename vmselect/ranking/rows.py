@@ -34,6 +34,8 @@ class Row:
     provider: str
     service: str
     region: str
+    regions_compared: int
+    """Number of regions of which ``region`` is the cheapest for this machine and market; 1 if no other was compared."""
     market: str
     batch_size: int | None
     epochs: float
@@ -65,7 +67,9 @@ class Row:
     factors: Mapping[str, Any]
     """Batch size, ``nodes`` (number of machines) and varied factors."""
     basis: str
-    """Basis of ``seconds``: ``measured``, ``interpolated``, ``extrapolated`` or ``predicted``."""
+    """Basis of ``seconds``: ``measured``, ``interpolated``, ``extrapolated``, ``predicted`` or ``described``."""
+    interval_only: bool
+    """Whether only the intervals are meaningful, because ``seconds`` and ``cost_usd`` are too uncertain."""
     measures: Mapping[str, Interval[float] | None]
     """Intervals of all measures by name: ``time`` in seconds, ``cost`` in USD, ``energy`` in kWh and ``co2`` in kg.
     None if the measure is unknown."""
@@ -84,15 +88,25 @@ class Row:
         return f"<p><bdi>{escape(str(self))}</bdi></p>{findings_html(self.findings)}"
 
     @property
+    def place(self) -> str:
+        """Text with the region, and the number of regions of which it is the cheapest."""
+        count = self.regions_compared
+        return self.region if count == 1 else f"{self.region}, cheapest of {count} regions"
+
+    @property
     def time_text(self) -> str:
-        """Text with the time and its interval."""
-        low, high = format_seconds(self.seconds_low), format_seconds(self.seconds_high)
-        return f"{format_seconds(self.seconds)} ({low} to {high})"
+        """Text with the time and its interval, or only its interval."""
+        return self.text_of((self.seconds, self.seconds_low, self.seconds_high), format_seconds)
 
     @property
     def cost_text(self) -> str:
-        """Text with the cost and its interval."""
-        return f"{format_usd(self.cost_usd)} ({format_usd(self.cost_low)} to {format_usd(self.cost_high)})"
+        """Text with the cost and its interval, or only its interval."""
+        return self.text_of((self.cost_usd, self.cost_low, self.cost_high), format_usd)
+
+    def text_of(self, spread: tuple[float, float, float], write: Callable[[float], str]) -> str:
+        """Text of a value with its bounds (``spread``), or only of its bounds if the value is too uncertain."""
+        value, low, high = map(write, spread)
+        return f"{low} to {high}" if self.interval_only else f"{value} ({low} to {high})"
 
 
 @dataclass(frozen=True)

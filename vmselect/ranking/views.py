@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from vmselect._checks import check_choice, check_count, check_name
+from vmselect._checks import check_choice, check_count, check_name, check_number
 from vmselect.energy.grids import DEFAULT, regions
 from vmselect.energy.power import UnknownPower
 from vmselect.errors import CatalogError, RankingError
@@ -26,12 +26,15 @@ from vmselect.findings import Finding, group_by_code, warnings_first
 from vmselect.intervals import Interval
 from vmselect.ranking.candidates import OFFER_FIELDS
 from vmselect.ranking.decision import FEASIBLE, OTHER_MARKET, count_reasons, measure, unknown_co2
+from vmselect.ranking.knees import epochs_until_negligible, startup_seconds, tabulate_knees
 from vmselect.ranking.measures import MEASURES, describe_objective, read_measure
+from vmselect.ranking.next_probe import chance_of_choice
 from vmselect.ranking.rows import Floats, Ints, Row
 from vmselect.units import (
     SECONDS_PER_HOUR,
     format_chance,
     format_count,
+    format_epoch_count,
     format_kg,
     format_seconds,
     format_usd,
@@ -112,6 +115,28 @@ class Tables:
             low, high = (middle, high) if len(unlike_final(np.array([middle]))) else (low, middle)
         return high
 
+    def startup(self, share: float = 0.01) -> pd.DataFrame:
+        """Seconds of initialization and first iteration of each candidate, and the epochs of which they are negligible.
+
+        ``epochs`` is the smallest number of epochs of which they are less than ``share``; NaN if it is never reached.
+        """
+        limit = check_number("share", share, above=0, most=1)
+        feasible = _feasible(self.ranking)
+        runtimes = [self.ranking.candidates.of(int(candidate)).runtime for candidate in feasible]
+        columns = {
+            "startup_seconds": [startup_seconds(runtime) for runtime in runtimes],
+            "epochs": [epochs_until_negligible(runtime, limit) for runtime in runtimes],
+        }
+        return pd.DataFrame(columns, index=_index(self.ranking, feasible)).astype(float)
+
+    def knees(self) -> pd.DataFrame:
+        """Examples per second of each machine by batch size; ``knee`` marks the size from which steps stop scaling.
+
+        From there on, twice the batch raises the examples per second by less than 10 %. Machines that were probed at
+        one batch size are left out.
+        """
+        return tabulate_knees(self.ranking.candidates.machine_estimates)
+
     def relative_to(self, instance_type: str) -> pd.DataFrame:
         """Price ratio, speed-up and cost ratio of each candidate to the cheapest offer of ``instance_type``."""
         instance_type = check_name("instance_type", instance_type)
@@ -135,8 +160,8 @@ class Tables:
         return pd.DataFrame(ratios, index=_index(ranking, order))
 
 
-def make_frame(ranking: Ranking) -> pd.DataFrame:
-    """The rows as a DataFrame, with the fields of :class:`Row` and of the measures asked for as columns."""
+def make_frame(ranking: Ranking, *, details: bool) -> pd.DataFrame:
+    """The rows as a DataFrame; see :meth:`Ranking.to_frame`."""
     which, column = ranking.positions
     assessment, candidates = ranking.assessment, ranking.candidates
     at = which, column
@@ -149,18 +174,20 @@ def make_frame(ranking: Ranking) -> pd.DataFrame:
     for name, spread in assessment.measures.items():
         columns |= zip(MEASURES[name].fields, (part[at] for part in spread), strict=True)
     columns |= {name: candidates.column(name)[which] for name in OFFER_FIELDS}
-    for name in ("instance_type", "batch_size", "factors", "basis"):
+    for name in ("instance_type", "batch_size", "basis", "interval_only"):
         columns[name] = candidates.per_machine_estimate(attrgetter(name))[which]
     columns["method"] = candidates.per_machine_estimate(attrgetter("runtime.method"))[which]
-    places = list(zip(which.tolist(), column.tolist(), strict=True))
-    columns["terms"] = [ranking.terms_of(*place) for place in places]
-    columns["findings"] = [ranking.findings_of(*place) for place in places]
-    columns["title"] = [candidates.title(candidate) for candidate, _ in places]
-    columns["measures"] = [ranking.measures_of(*place) for place in places]
+    columns["title"] = [candidates.title(candidate) for candidate in which.tolist()]
     chances = {name: chance[at] for name, chance in assessment.limit_chances.items()}
-    columns["limit_chances"] = [{name: float(chances[name][i]) for name in chances} for i in range(len(which))]
     columns |= {MEASURES[name].limit.chance_column: chance for name, chance in chances.items()}  # type: ignore[union-attr]
-    names = dict.fromkeys([*(field.name for field in fields(Row)), *columns])
+    if details:
+        places = list(zip(which.tolist(), column.tolist(), strict=True))
+        columns["factors"] = candidates.per_machine_estimate(attrgetter("factors"))[which]
+        columns["terms"] = [ranking.terms_of(*place) for place in places]
+        columns["findings"] = [ranking.findings_of(*place) for place in places]
+        columns["measures"] = [ranking.measures_of(*place) for place in places]
+        columns["limit_chances"] = [{name: float(chances[name][i]) for name in chances} for i in range(len(which))]
+    names = dict.fromkeys([*(field.name for field in fields(Row) if field.name in columns), *columns])
     frame = pd.DataFrame({name: columns[name] for name in names})
     if ranking.studied:
         metrics = [ranking.studied.metric(size) for size in frame["batch_size"]]
@@ -171,11 +198,17 @@ def make_frame(ranking: Ranking) -> pd.DataFrame:
 
 def relative_values(ranking: Ranking, objective: str) -> pd.DataFrame:
     """Time or cost of each candidate (row) at each epoch count (column), divided by the minimum of the column."""
+    table = relative_by_candidate(ranking, objective)
+    return table.set_axis(_index(ranking, table.index.to_numpy()), axis="index")
+
+
+def relative_by_candidate(ranking: Ranking, objective: str) -> pd.DataFrame:
+    """:func:`relative_values` with the candidates' indices as row labels, best first at the deciding epoch count."""
     values = np.where(ranking.assessment.limits == FEASIBLE, values_of(ranking, objective), np.nan)
     order = np.lexsort((np.arange(len(values)), values[:, ranking.deciding_column]))
     shown = order[np.isfinite(values[order]).any(axis=1)]
     labels: list[int | str] = list(ranking.settings.epochs) or ["study"]
-    table = pd.DataFrame(values[shown], index=_index(ranking, shown), columns=pd.Index(labels, name="epochs"))
+    table = pd.DataFrame(values[shown], index=shown, columns=pd.Index(labels, name="epochs"))
     return table / table.min()
 
 
@@ -376,12 +409,13 @@ Spent = tuple[str, float | None, float | None]
 """Title of a machine or run, its time in seconds and its price in USD per hour; None if not known."""
 
 
-def sum_selection_cost(ranking: Ranking) -> SelectionCost:
+def sum_selection_cost(ranking: Ranking, trainings: int | None = None) -> SelectionCost:
     """Return what the probes (and the study) of ``ranking`` cost, and what whole trainings on every machine would cost.
 
-    Each machine counts at its lowest price in the ranking. A machine that was probed twice counts as two whole
-    trainings. With a study, there are as many whole trainings of each pair of instance type and batch size as the study
-    has runs at that batch size (at least one).
+    Each machine counts at its lowest price in the ranking. ``trainings`` is the number of whole trainings of each
+    machine. By default, a machine that was probed twice counts as two whole trainings; with a study, there are as many
+    whole trainings of each pair of instance type and batch size as the study has runs at that batch size (at least
+    one).
     """
     prices, studied = _cheapest(ranking), ranking.studied
 
@@ -393,7 +427,7 @@ def sum_selection_cost(ranking: Ranking) -> SelectionCost:
         probed = [spend(machine, machine.probe_seconds) for machine in machine_estimates]
         epochs = ranking.assessment.epochs[:, ranking.deciding_column]
         full = [
-            spend(machine, machine.runtime.seconds(float(n)) * machine.repetitions)
+            spend(machine, machine.runtime.seconds(float(n)) * (trainings or machine.repetitions))
             for machine, n in zip(machine_estimates, epochs, strict=True)
             if machine.probe_seconds is not None
         ]
@@ -410,9 +444,12 @@ def sum_selection_cost(ranking: Ranking) -> SelectionCost:
         for r in study.runs
     ]
     probed = [spend(machine, machine.probe_seconds) for machine in studied.measured]
-    repetitions = {size: len(study.runs_at(size)) for size in study.batch_sizes}
+    repetitions = {size: trainings or len(study.runs_at(size)) for size in study.batch_sizes}
     full = [
-        spend(machine, machine.runtime.seconds(machine.epochs.value) * repetitions.get(machine.batch_size or 0, 1))
+        spend(
+            machine,
+            machine.runtime.seconds(machine.epochs.value) * repetitions.get(machine.batch_size or 0, trainings or 1),
+        )
         for machine in studied.pairs
         if machine.epochs
     ]
@@ -464,12 +501,14 @@ REASONS = {
     "below_required_metric": "misses the required metric",
     "co2_unknown": "emits an unknown amount of CO2",
     "contradictory_records": "cannot be predicted from contradictory records",
+    "doubtful_price": "has only a doubtful price",
     "energy_unknown": "uses an unknown amount of energy",
     "epochs_unknown": "needs an unknown number of epochs",
     "filtered": "is left out by the filters",
     "input_bound": "cannot be predicted from steps that are limited by CPU or input",
     "metric_unknown": "has an unknown final metric",
     "never_probed": "was never probed",
+    "no_cost": "cannot be predicted without the operations of a step",
     "no_estimate": "cannot be estimated",
     "no_gpu": "has no GPU",
     "no_gpu_figures": "has no published GPU figures",
@@ -488,6 +527,7 @@ REASONS = {
     "retired": "can no longer be rented",
     "several_gpus": "cannot be predicted from a probe on several GPUs",
     "share_of_gpu": "has only a share of a GPU",
+    "stale_price": "has only a stale price",
     "too_disturbed": "was measured under too much disturbance",
     "too_little_gpu_memory": "has too little GPU memory",
     "too_many_gpus": "has too many GPUs to be predicted",
@@ -498,6 +538,24 @@ REASONS = {
 """Verb phrase that explains the exclusion of one candidate, by reason code; ``verdict_text.js`` has the same table."""
 PLURALS = {"emits": "emit", "has": "have", "is": "are", "misses": "miss", "needs": "need", "uses": "use", "was": "were"}
 """Plurals of the verbs with which the texts of :data:`REASONS` begin; other verbs have the same form."""
+BASIS_MARKS = {"predicted": "never probed", "described": "described only"}
+"""Marks of rows that were not measured, by basis; ``numbers.js`` has the same ones."""
+MARKET_NAMES = {
+    "on_demand": "on demand", "spot": "spot",
+    "reserved_1y": "reserved for 1 year", "reserved_3y": "reserved for 3 years",
+}  # fmt: skip
+"""Markets in words; ``verdict_text.js`` has the same table."""
+SUPERLATIVES = {"cost": "cheapest", "time": "fastest", "energy": "the lowest in energy", "co2": "the cleanest"}
+"""Word for the best candidate by each measure; ``verdict_text.js`` has the same table."""
+PROVIDER_NAMES = {
+    "aws": "AWS", "azure": "Azure", "cudo": "Cudo", "digitalocean": "DigitalOcean", "fluidstack": "FluidStack",
+    "gcp": "Google Cloud", "hyperbolic": "Hyperbolic", "hyperstack": "Hyperstack", "ibm": "IBM Cloud",
+    "lambda": "Lambda", "nebius": "Nebius", "oci": "Oracle Cloud", "ovhcloud": "OVHcloud", "paperspace": "Paperspace",
+    "primeintellect": "Prime Intellect", "runpod": "RunPod", "scaleway": "Scaleway", "scp": "Samsung Cloud",
+    "seeweb": "Seeweb", "shadeform": "Shadeform", "vast": "Vast.ai", "verda": "Verda", "vultr": "Vultr",
+    "yotta": "Yotta",
+}  # fmt: skip
+"""Names of providers as they spell them; a page contains those of its own providers."""
 NEARLY_AS_GOOD, MUCH_LESS = 1.1, 0.8
 """Limits for an alternative: its score is at most 10 % worse than that of the choice, and a measure that is not in the
 objective is at least 20 % lower. Chosen by judgement."""
@@ -506,7 +564,10 @@ MUCH_CLEANER = 0.8
 
 
 def _never_probed(ranking: Ranking) -> str:
-    return " It was never probed." if ranking.best.basis == "predicted" else ""
+    """Sentence: that the choice was not probed. A described choice is called probable instead, if there are others."""
+    alone = len(ranking.deciding_rows) == 1
+    unprobed = ranking.best.basis == "predicted" or (ranking.best.basis == "described" and alone)
+    return " It was never probed." if unprobed else ""
 
 
 def _consumption(ranking: Ranking) -> str:
@@ -518,41 +579,93 @@ def _consumption(ranking: Ranking) -> str:
 
 
 def verdict(ranking: Ranking) -> str:
-    """The verdict: the machine to rent with its time and cost, its probability of being best, and alternatives."""
+    """The verdict: the machine to rent with its probability of being best, time and cost, and alternatives."""
+    return " ".join(filter(None, (headline(ranking), details(ranking))))
+
+
+def headline(ranking: Ranking) -> str:
+    """One line: the machine to rent, where, its price per hour, and the probability that it is the best choice."""
     if not ranking:
         return nothing_feasible(ranking)
-    column, result = ranking.deciding_column, ranking.assessment
+    best, column = ranking.best, ranking.deciding_column
+    name = f"{best.factors['nodes']} x {best.instance_type}" if best.factors.get("nodes", 1) > 1 else best.instance_type
+    where = " ".join(filter(None, (PROVIDER_NAMES.get(best.provider, best.provider), best.region)))
+    rent = f"{name} at {where} {MARKET_NAMES.get(best.market, best.market)}, {format_usd(best.usd_per_hour)}/h"
+    if len(ranking.assessment.order[column]) == 1:
+        return printable(f"Rent {rent}: the only candidate.")
+    described = best.basis == "described"
+    chance = chance_of_choice(ranking) if described else best.chance
+    start = "Probably rent" if described else "Rent"
+    # Which of the machines with the same GPU is the best, a description does not tell.
+    claim = "that its GPU is" if described and best.gpu_model else "of being"
+    return printable(f"{start} {rent} ({format_chance(chance)} chance {claim} {_superlative(ranking)}).")
+
+
+def details(ranking: Ranking) -> str:
+    """Time and cost of the choice, how many candidates it was chosen from, alternatives, and what a probe would add."""
+    if not ranking:
+        return ""
+    best, result, column = ranking.best, ranking.assessment, ranking.deciding_column
     order = [int(i) for i in result.order[column]]
+    settings = [f"at batch {best.batch_size}"] if best.batch_size else []
+    varied = ranking.candidates.of(order[0]).varied
+    settings += [varied] if varied else []
+    take, cost = ("takes", "costs") if best.epochs == 1 else ("take", "cost")
+    run = f"{format_epoch_count(best.epochs)} {', '.join(settings)}".rstrip()
+    run = printable(f"{run} {take} {best.time_text} and {cost} {best.cost_text}")
+    if len(order) == 1:
+        return f"{run}.{_never_probed(ranking)}{_consumption(ranking)}"
     objective = describe_objective(ranking.settings.objective)
     aim = MEASURES[objective].aim if objective in MEASURES else f"best {objective}"
-    if len(order) == 1:
-        return f"Rent {ranking.best}: the only candidate.{_never_probed(ranking)}{_consumption(ranking)}"
-    chance = format_chance(float(result.chance[order[0], column]))
-    claim = f"the {aim} of {len(order):,} candidates, best with a probability of {chance}."
+    claim = f"{run}: the {aim} of {len(order):,} candidates."
     rivals = sorted((i for i in order[1:] if result.tied[i, column]), key=lambda i: -result.chance[i, column])
-    others = ""
-    if rivals:
-        names = [
-            f"{_brief(ranking, i)[:-1]}, {format_chance(float(result.chance[i, column]))})" for i in rivals[:SHOWN]
-        ]
-        more = f" and {len(rivals) - SHOWN:,} more" if len(rivals) > SHOWN else ""
-        others = f" It may also be {'; '.join(names)}{more}."
-    used = _consumption(ranking)
-    return f"Rent {ranking.best}: {claim}{_never_probed(ranking)}{used}{others}{_alternative(ranking, order)}"
+    # The table names the others, so that the verdict stays short.
+    if len(rivals) > 1:
+        others = f" {len(rivals):,} others may be the best."
+    elif rivals:
+        rival = format_chance(float(result.chance[rivals[0], column]))
+        others = f" It may also be {_brief(ranking, rivals[0])[:-1]}, {rival})."
+    else:
+        others = _alternative(ranking, order)
+    return f"{claim}{_never_probed(ranking)}{_consumption(ranking)}{others}{_worth_of_probe(ranking)}"
+
+
+def _superlative(ranking: Ranking) -> str:
+    """Word for the best candidate by the objective, such as "cheapest"."""
+    return SUPERLATIVES.get(describe_objective(ranking.settings.objective), "the best")
+
+
+def _worth_of_probe(ranking: Ranking) -> str:
+    """Sentence: to what probability the next probe raises that of a described choice."""
+    probe = ranking.next_probe if ranking.best.basis == "described" else None
+    if probe is None:
+        return ""
+    raised = f"for {format_usd(probe.probe_usd)} raises the chance to {format_chance(probe.chance_after)}"
+    return f" A probe on {printable(probe.instance_type)} {raised}."
 
 
 def _brief(ranking: Ranking, candidate: int) -> str:
     """Title, cost and time of a candidate."""
     measures = ranking.measures_of(candidate, ranking.deciding_column)
-    values = f"{format_usd(measures['cost'].value)} in {format_seconds(measures['time'].value)}"
-    return f"{ranking.candidates.title(candidate)} ({values})"
+    cost, time = measures["cost"], measures["time"]
+    if ranking.candidates.of(candidate).interval_only:
+        costs, times = (
+            f"{write(low)} to {write(high)}" for (_, low, high), write in ((cost, format_usd), (time, format_seconds))
+        )
+    else:
+        costs, times = format_usd(cost.value), format_seconds(time.value)
+    return f"{ranking.candidates.title(candidate)} ({costs} in {times})"
 
 
 def _alternative(ranking: Ranking, order: Sequence[int]) -> str:
     """Sentence on a candidate that is nearly as good as the choice, and much better in a measure that has no weight."""
     column = ranking.deciding_column
     for name in (name for name, weight in ranking.settings.objective.items() if not weight):
-        near = [i for i in order[1:] if ranking.assessment.score[i, column] <= NEARLY_AS_GOOD]
+        near = [
+            i
+            for i in order[1:]
+            if ranking.assessment.score[i, column] <= NEARLY_AS_GOOD and not ranking.candidates.of(i).interval_only
+        ]
         values = ranking.assessment.measures[name].value[:, column]
         rival = min(near, key=lambda i: values[i], default=order[0])
         if values[rival] <= MUCH_LESS * values[order[0]]:
@@ -587,13 +700,12 @@ def as_text(ranking: Ranking, *, shown: int = 10) -> str:
 def measure_text(row: Row, name: str) -> str:
     """Text with the measure ``name`` of a row and its interval."""
     spread, write = row.measures[name], MEASURES[name].format
-    return "unknown" if spread is None else f"{write(spread.value)} ({write(spread.low)} to {write(spread.high)})"
+    return "unknown" if spread is None else row.text_of(spread, write)
 
 
 def marks(row: Row) -> str:
-    """Text of the last cell of a row: ``pareto``, ``never probed``, and the largest speed-up by a faster GPU."""
-    never = "never probed" if row.basis == "predicted" else ""
-    return ", ".join(filter(None, ("pareto" if row.pareto else "", never, row.bound)))
+    """Text of the last cell of a row: ``pareto``, a mark of its basis, and the largest speed-up by a faster GPU."""
+    return ", ".join(filter(None, ("pareto" if row.pareto else "", BASIS_MARKS.get(row.basis, ""), row.bound)))
 
 
 def remarks(ranking: Ranking, rows: Sequence[Row]) -> list[str]:
@@ -601,7 +713,7 @@ def remarks(ranking: Ranking, rows: Sequence[Row]) -> list[str]:
     lines = [f"Next: {ranking.next_probe}"] if ranking.next_probe else []
     lines += [ranking.scaling_verdict] if ranking.scaling_verdict else []
     if ranking.deciding_excluded:
-        lines.append(f"Excluded: {_describe_reasons(ranking)}; see ranking.excluded.")
+        lines.append(f"Excluded: {describe_exclusions(ranking)}; see ranking.excluded.")
         lines += [f"  {excluded}" for excluded in ranking.deciding_excluded[:SHOWN]]
     return lines + describe_findings(ranking, rows)
 
@@ -646,13 +758,13 @@ def nothing_feasible(ranking: Ranking) -> str:
     if not reasons:
         return "Nothing is feasible: there are no candidates."
     if short := ranking.shortfall:
-        return f"Nothing is feasible: {_describe_reasons(ranking)}. {short}"
+        return f"Nothing is feasible: {describe_exclusions(ranking)}. {short}"
     most = reasons.most_common(1)[0][0]
     example = next(excluded for excluded in ranking.deciding_excluded if excluded.reason_code == most)
-    return f"Nothing is feasible: {_describe_reasons(ranking)}. For example, {example}."
+    return f"Nothing is feasible: {describe_exclusions(ranking)}. For example, {example}."
 
 
-def _describe_reasons(ranking: Ranking) -> str:
+def describe_exclusions(ranking: Ranking) -> str:
     """Text with the number of excluded candidates for each reason."""
     return ", ".join(describe_reason(code, count) for code, count in count_reasons(ranking).most_common())
 
@@ -680,6 +792,15 @@ def energy_findings(ranking: Ranking) -> list[Finding]:
         message = f"The energy of {candidates.title(best)} is predicted from the fraction of TDP on other GPUs."
         remedy = "Probe this machine: its power is then measured, if its driver reports it."
         findings.append(Finding("energy-predicted", message, remedy, "info"))
+    elif power.basis != "measured":
+        low, high = (f"{part:.0f}" for part in power.interval(settings.confidence)[1:])
+        source = "the description of the training" if power.basis == "described" else "typical trainings"
+        message = (
+            f"No power was measured: the energy of {candidates.title(best)} is computed from a power of "
+            f"{power.watts:.0f} W ({low} to {high} W), by the fraction of TDP of {source}."
+        )
+        remedy = "Probe this machine: its power is then measured, if its driver reports it."
+        findings.append(Finding("energy-assumed", message, remedy, "info"))
     offer, emissions = candidates.identity(best), settings.emissions or DEFAULT
     factor = emissions.factor(offer["provider"], offer["region"])
     if factor is None:

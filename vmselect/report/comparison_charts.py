@@ -9,13 +9,13 @@ tooltip of a point or bar. Functions ``_draw_*`` draw the data with Altair; in t
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from vmselect.comparison.groups import format_percent, format_value
+from vmselect.comparison.groups import format_percent, format_value, in_order
 from vmselect.comparison.significance import summarize
 from vmselect.errors import ArgumentError, ComparisonError
 from vmselect.report.charts import (
@@ -52,11 +52,12 @@ Plot = Points
 
 
 def comparison_plots(comparison: Comparison) -> list[Plot]:
-    """Data of the charts of a comparison on the page: all runs, differences of groups, and runs with level shifts."""
+    """Data of the charts of a comparison on the page: all runs, differences of groups, and level shifts."""
     differences = [differences_plot(comparison)] if len(comparison.members) > 1 else []
     shifted = comparison.shifts[["group", "run"]].drop_duplicates().head(MAX_PAGE_SERIES)
     series = [series_plot(comparison, group, run) for group, run in shifted.itertuples(index=False)]
-    return [runs_plot(comparison), *differences, *series]
+    groups = comparison.run_shifts["group"].drop_duplicates().head(MAX_PAGE_SERIES)
+    return [runs_plot(comparison), *differences, *series, *(run_series_plot(comparison, group) for group in groups)]
 
 
 def effects_plots(effects: Effects) -> list[Plot]:
@@ -214,10 +215,29 @@ def interaction_plots(effects: Effects) -> list[Plot]:
 
 def series_plot(comparison: Comparison, group: str, run: int) -> Plot:
     """Data of a chart of the measured values of a run in order, with the median of each part between level shifts."""
-    noun, unit = comparison.metric.noun, comparison.metric.unit
-    series = pd.Series(comparison.members[group][run - 1].series)
     shifts = comparison.shifts
     after = shifts[(shifts["group"] == group) & (shifts["run"] == run)]["after"]
+    return _ordered_plot(
+        comparison, comparison.members[group][run - 1].series, after, noun="reading", title=f"{group}, run {run}",
+        lede="The level shifted during this run. The line is the median before and after each shift.",
+    )  # fmt: skip
+
+
+def run_series_plot(comparison: Comparison, group: str) -> Plot:
+    """Data of a chart of the runs of a group in order, with the median of each part between level shifts."""
+    shifts = comparison.run_shifts
+    return _ordered_plot(
+        comparison, [run.value for run in in_order(comparison.members[group])],
+        shifts[shifts["group"] == group]["after"], noun="run", title=f"{group}, run by run",
+        lede="The level shifted between these runs. The line is the median before and after each shift.",
+    )  # fmt: skip
+
+
+def _ordered_plot(
+    comparison: Comparison, values: Sequence[float], after: Iterable[int], *, noun: str, title: str, lede: str
+) -> Plot:
+    unit = comparison.metric.unit
+    series = pd.Series(values)
     part = pd.cut(series.index, [-1, *(int(edge) - 1 for edge in after), len(series)], labels=False)
     levels = series.groupby(part).transform("median")
     factor, named = axis_unit(float(series.quantile(0.98)), unit)
@@ -226,17 +246,17 @@ def series_plot(comparison: Comparison, group: str, run: int) -> Plot:
             "position": i + 1,
             "value": series[i] * factor,
             "level": levels[i] * factor,
-            "text": [format_value(series[i], unit), f"reading {i + 1:,}"],
+            "text": [format_value(series[i], unit), f"{noun} {i + 1:,}"],
         }
         for i in range(0, len(series), -(-len(series) // MAX_READINGS))
     ]
     return {
         "kind": "series",
         "narrow": True,
-        "title": f"{group}, run {run}",
-        "lede": "The level shifted during this run. The line is the median before and after each shift.",
-        "label": f"{noun} of {group}, run {run}, reading by reading",
-        "axis": capitalize(noun, named),
+        "title": title,
+        "lede": lede,
+        "label": f"{comparison.metric.noun} of {title}, {noun} by {noun}",
+        "axis": capitalize(comparison.metric.noun, named),
         "points": points,
     }
 
@@ -351,6 +371,49 @@ def _draw_series(comparison: Comparison) -> Chart:
     return styled(alt.vconcat(*charts, title=_title(comparison)))
 
 
+def reading_points(comparison: Comparison) -> pd.DataFrame:
+    """A row per run of each group in order: ``group``, ``position`` from 1, ``value``, ``created`` (None if unknown).
+
+    Where each group is a single run with readings, such as the batches of one session, the rows are its readings.
+    """
+    single = all(len(runs) == 1 and runs[0].series for runs in comparison.members.values())
+    rows: list[tuple[str, int, float, float | None]] = []
+    for group, runs in comparison.members.items():
+        readings = [(value, None) for value in runs[0].series] if single else []
+        for position, (value, created) in enumerate(readings or [(r.value, r.created) for r in in_order(runs)], 1):
+            rows.append((group, position, value, created))
+    return pd.DataFrame(rows, columns=["group", "position", "value", "created"])
+
+
+def _draw_readings(comparison: Comparison, *, calendar: bool = False) -> Chart:
+    """Draw every run (or reading) of all groups as a point, and the mean of each group as a line."""
+    alt = altair()
+    data = reading_points(comparison)
+    if calendar and data["created"].isna().any():
+        raise ComparisonError("Plain numbers and readings have no date. Draw the chart 'runs' instead.")
+    factor, unit = axis_unit(float(data["value"].quantile(0.98)), comparison.metric.unit)
+    data["value"] *= factor
+    means = data.groupby("group", sort=False)["value"].mean()
+    label = {
+        group: f"{group}, mean {format_value(mean / factor, comparison.metric.unit)}" for group, mean in means.items()
+    }
+    data["group"] = data["group"].map(label)
+    colors = dict(zip(label.values(), itertools.cycle(SERIES), strict=False))
+    color = color_by("group", colors, title=None, sort=None, legend=alt.Legend(orient="top", labelLimit=320, columns=2))
+    x = alt.X("position:Q", title="Run, in order")
+    if calendar:
+        data["moment"] = pd.to_datetime(data["created"], unit="s", utc=True).dt.strftime("%Y-%m-%dT%H:%M:%SZ")
+        x = alt.X("moment:T", title="Date (UTC)", scale=alt.Scale(type="utc"))
+    kept = data.iloc[:: -(-len(data) // MAX_POINTS)].drop(columns="created")
+    y = alt.Y("value:Q", title=capitalize(comparison.metric.noun, unit), scale=alt.Scale(zero=False))
+    dots = (
+        alt.Chart(kept).mark_circle(size=26, opacity=0.75).encode(x=x, y=y, color=color, tooltip=["group:N", "value:Q"])
+    )
+    lines = pd.DataFrame({"group": [label[str(name)] for name in means.index], "value": means.to_numpy()})
+    rules = alt.Chart(lines).mark_rule(strokeWidth=2, strokeDash=[6, 4]).encode(y="value:Q", color=color)
+    return themed(alt.layer(dots, rules), title=_title(comparison))
+
+
 def _draw_interactions(effects: Effects) -> Chart:
     alt = altair()
     plots = interaction_plots(effects)
@@ -377,11 +440,14 @@ def _title(comparison: Comparison) -> str:
 COMPARISON_CHARTS: Mapping[str, Callable[..., Chart]] = {
     "boxes": _draw_boxes,
     "differences": _draw_differences,
+    "runs": _draw_readings,
+    "calendar": partial(_draw_readings, calendar=True),
     "series": _draw_series,
     "scenarios": _draw_scenarios,
 }
 comparison_chart = partial(draw, COMPARISON_CHARTS)
-"""Draw a comparison as chart ``kind``: ``boxes``, ``differences``, ``series`` or ``scenarios``."""
+"""Draw a comparison as chart ``kind``: ``boxes``, ``differences``, ``runs``, ``calendar``, ``series`` or
+``scenarios``."""
 effects_chart = partial(draw, {"main": _draw_main, "interactions": _draw_interactions})
 """Draw effects as chart ``kind``: ``main`` or ``interactions``."""
 

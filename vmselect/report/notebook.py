@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from vmselect.comparison.groups import format_percent, format_value, group_rows, scenario_rows
 from vmselect.comparison.significance import format_p
-from vmselect.ranking.views import remarks
+from vmselect.findings import Finding, code_html
+from vmselect.ranking.views import BASIS_MARKS, remarks
 from vmselect.report.charts import deciding_rows
 from vmselect.units import format_chance, format_seconds, format_usd
 
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from vmselect.comparison.groups import Comparison
     from vmselect.comparison.requirements import Scores
     from vmselect.comparison.speedup import Scaling
-    from vmselect.findings import Finding
     from vmselect.ranking import Ranking, Row
     from vmselect.scoring.score import Score
 
@@ -30,21 +30,60 @@ GROUPINGS = {"family": "machine family", "gpu": "GPU"}
 """Printed names of groupings of forecasts that differ from their names in Python."""
 
 
+class Markup(str):
+    """HTML that is made here, and contains no text from outside."""
+
+
 def to_html(ranking: Ranking, *, most: int = MAX_CANDIDATES) -> str:
-    """The ranking as HTML: verdict, table of the ``most`` best candidates, excluded candidates and warnings."""
+    """The ranking as HTML: headline, details, table of the ``most`` best candidates with interval bars, and remarks."""
     total = len(ranking.assessment.order[ranking.deciding_column])
     if not total:
         return _sentence(ranking.verdict)
-    table = _table([_row(label, row) for label, row in deciding_rows(ranking, most=most)], "Ranking")
+    rows = deciding_rows(ranking, most=most)
+    bars = _bars([row for _, row in rows])
+    table = _table([_row(label, row, bar) for (label, row), bar in zip(rows, bars, strict=True)], "Ranking")
     shown = f"<p>Shown: the best {most} of {total:,} candidates.</p>" if total > most else ""
     gpus = _section("Number of GPUs", _table(gpu_rows(ranking), "Number of GPUs")) if ranking.scaling_verdict else ""
-    return _sentence(ranking.verdict) + table + shown + gpus + _list(remarks(ranking, ranking.deciding_rows[:most]))
+    head = f'<h3 dir="auto">{code_html(ranking.headline)}</h3><p dir="auto">{code_html(ranking.details)}</p>'
+    lines = remarks(ranking, ranking.deciding_rows[:most])
+    first, rest = (lines[:1], lines[1:]) if ranking.next_probe else ([], lines)
+    next_step = "".join(f'<p dir="auto"><strong>{code_html(line)}</strong></p>' for line in first)
+    return head + table + shown + gpus + next_step + _section("Findings and excluded candidates", _list(rest))
 
 
-def _row(label: str, row: Row) -> Cells:
+BAR = (120, 14)
+"""Width and height in pixels of the bar that shows an interval."""
+
+
+def _bars(rows: Sequence[Row]) -> list[Markup]:
+    """A bar per row that shows the interval of its time, all on one logarithmic scale, with a mark of its basis."""
+    bounds = [bound for row in rows for bound in (row.seconds_low, row.seconds_high) if bound > 0]
+    if not bounds or min(bounds) == max(bounds):
+        return [Markup()] * len(rows)
+    (width, height), least, most = BAR, math.log(min(bounds)), math.log(max(bounds))
+
+    def place(seconds: float) -> float:
+        share = (math.log(max(seconds, min(bounds))) - least) / (most - least)
+        return round(6 + share * (width - 12), 1)
+
+    bars = []
+    for row in rows:
+        low, value, high = map(place, (row.seconds_low, row.seconds, row.seconds_high))
+        fill = "none" if row.basis in BASIS_MARKS else "currentColor"
+        dash = ' stroke-dasharray="2 1.5"' if row.basis == "described" else ""
+        dot = f'<circle cx="{value}" cy="7" r="4" fill="{fill}" stroke="currentColor" stroke-width="1.5"{dash}/>'
+        bars.append(Markup(
+            f'<svg width="{width}" height="{height}" role="img" aria-label="interval of the time">'
+            f'<line x1="{low}" x2="{high}" y1="7" y2="7" stroke="currentColor" stroke-opacity="0.45" stroke-width="2"/>'
+            f'{"" if row.interval_only else dot}</svg>'
+        ))  # fmt: skip
+    return bars
+
+
+def _row(label: str, row: Row, bar: Markup) -> Cells:
     gpus = f"{row.gpu_count:g} x " if row.gpu_count and row.gpu_count != 1 else ""
     remarks = {
-        "never probed": row.basis == "predicted",
+        BASIS_MARKS.get(row.basis, ""): row.basis in BASIS_MARKS,
         "may be best": row.tied_with_best and row.rank > 1,
         "Pareto": row.pareto,
         "warnings": any(finding.severity == "warning" for finding in row.findings),
@@ -53,7 +92,10 @@ def _row(label: str, row: Row) -> Cells:
     return {
         "#": row.rank,
         "Machine": label,
+        "Cloud": row.provider,
+        "Region": row.region,
         "GPU": f"{gpus}{row.gpu_model}" if row.gpu_model else "none",
+        "Interval": bar,
         "Time": row.time_text,
         "Cost": row.cost_text,
         "USD per hour": f"{row.usd_per_hour:.4g}",
@@ -80,7 +122,7 @@ def gpu_rows(ranking: Ranking) -> list[Cells]:
                 "Lowest cost": f"{format_usd(cheapest['cost_usd'])} ({cheapest['instance_type']})",
                 "Speed-up": f"{fastest['speed_up']:.2f}" if has_base else "",
                 "Efficiency": format_chance(min(1.0, fastest["efficiency"])) if has_base else "",
-                "": "never probed" if fastest["basis"] == "predicted" else "",
+                "": BASIS_MARKS.get(fastest["basis"], ""),
             }
         )
     return rows
@@ -116,9 +158,16 @@ def scaling_rows(scaling: Scaling) -> list[Cells]:
             "speed-up": f"{row.speedup:.2f} ({row.speedup_low:.2f} to {row.speedup_high:.2f})",
             "efficiency": f"{row.efficiency:.0%} ({row.efficiency_low:.0%} to {row.efficiency_high:.0%})",
             "cost": f"{row.cost_ratio:.2f} ({row.cost_ratio_low:.2f} to {row.cost_ratio_high:.2f}) times",
+            **({row.metric: _beside(row.metric_value, row.metric_alone)} if row.metric else {}),
         }
         for row in scaling.rows
     ]
+
+
+def _beside(value: float | None, alone: float | None) -> str:
+    """A metric with several workers, and with one in parentheses."""
+    texts = ["unknown" if number is None else f"{number:.4g}" for number in (value, alone)]
+    return f"{texts[0]} ({texts[1]} with one)"
 
 
 def comparison_html(comparison: Comparison, *, pictures: str = "", verdict: bool = True) -> str:
@@ -269,7 +318,7 @@ def _plain(value: object) -> object:
 
 
 def _sentence(text: str) -> str:
-    return f'<p dir="auto"><strong>{escape(text)}</strong></p>'
+    return f'<p dir="auto"><strong>{code_html(text)}</strong></p>'
 
 
 def _section(title: str, body: str) -> str:
@@ -282,8 +331,12 @@ def _findings(findings: Iterable[Finding]) -> str:
 
 
 def _list(lines: Iterable[str]) -> str:
-    items = "".join(f'<li dir="auto">{escape(line)}</li>' for line in lines)
+    items = "".join(f'<li dir="auto">{code_html(line)}</li>' for line in lines)
     return f"<ul>{items}</ul>" if items else ""
+
+
+def _cell(value: object) -> str:
+    return value if isinstance(value, Markup) else escape(str(value))
 
 
 def _table(rows: Sequence[Cells], title: str) -> str:
@@ -292,7 +345,7 @@ def _table(rows: Sequence[Cells], title: str) -> str:
         return ""
     head = "".join(f'<th scope="col">{escape(str(name))}</th>' for name in rows[0])
     body = "".join(
-        "<tr>" + "".join(f'<td dir="auto">{escape(str(value))}</td>' for value in row.values()) + "</tr>"
+        "<tr>" + "".join(f'<td dir="auto">{_cell(value)}</td>' for value in row.values()) + "</tr>"
         for row in rows[:MAX_TABLE_ROWS]
     )
     more = f"<p>and {len(rows) - MAX_TABLE_ROWS} more</p>" if len(rows) > MAX_TABLE_ROWS else ""

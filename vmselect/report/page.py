@@ -11,14 +11,18 @@ import base64
 import datetime as dt
 import hashlib
 import html
+import itertools
 import json
 import os
+import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from importlib import resources
 from pathlib import Path
 from string import Template
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
 
 import vmselect
 from vmselect import _io
@@ -27,50 +31,102 @@ from vmselect.comparison.effects import Effects
 from vmselect.comparison.groups import Comparison
 from vmselect.comparison.requirements import Scores
 from vmselect.comparison.speedup import compare_workers
-from vmselect.errors import ArgumentError
+from vmselect.errors import ArgumentError, VmselectError
 from vmselect.estimation.runtime import SUMMED
+from vmselect.findings import code_html
+from vmselect.prediction import estimate_memory
 from vmselect.ranking import MethodologyCost, next_probe
 from vmselect.ranking.options import NO_LIMITS
 from vmselect.ranking.output import ranking_inputs
 from vmselect.ranking.probability import ErrorModel
+from vmselect.ranking.views import PROVIDER_NAMES
+from vmselect.records.forecast import NEVER_PROBED
 from vmselect.records.identity import distinct, identify
 from vmselect.report.charts import capitalize, check_target, epoch_curve_points, step_points, usage_points
 from vmselect.report.comparison_charts import Plot, comparison_plots, effects_plots, reliability_plot
 from vmselect.report.notebook import comparison_html, effects_html, score_html, scores_html
+from vmselect.report.price_charts import price_section
 from vmselect.scoring.score import Score
 from vmselect.units import format_count, format_epoch_count, format_seconds, format_usd
+from vmselect.watching.summary import sum_up
 
 if TYPE_CHECKING:
     from vmselect.ranking import Ranking
-    from vmselect.records import Profile
+    from vmselect.records import Profile, Record
 
 SCRIPTS = (
     "numbers", "probability", "model", "limits", "next_probe", "scaling", "verdict_text", "elements", "axes",
-    "ranking_charts", "verdict", "controls", "table", "sections", "gpu_counts", "batch_sizes", "training_charts",
-    "report", "tools", "app",
+    "ranking_charts", "verdict", "decision", "controls", "filters", "table", "sections", "gpu_counts", "batch_sizes",
+    "training_charts", "price_history", "this_training",
+    "report", "tools", "sliced_work", "app",
 )  # fmt: skip
 """The scripts of the report page, in the order in which they are concatenated."""
 
-# Characters that could end the script element, or break a script in an old browser. JSON parsers decode the escapes.
-_ESCAPES = {ord(c): f"\\u{ord(c):04x}" for c in "<>&\u2028\u2029"}
+
+class Tab(NamedTuple):
+    """A link from a report page to another one in the same folder, or to itself."""
+
+    title: str
+    file: str
+    """Name of the file as in a URL."""
+    current: bool
 
 
-def write_page(ranking: Ranking, path: str | os.PathLike[str]) -> Path:
-    """Write the report page of ``ranking`` to ``path`` and return the path."""
-    return _io.write_text(check_target(path), render_page(ranking), error=ArgumentError)
+class Stage(NamedTuple):
+    """The decision after some probes, as texts."""
+
+    title: str
+    machine: str
+    gpu: str
+    time: str
+    interval: str
+    cost: str
+    chance: str
 
 
-def render_page(ranking: Ranking) -> str:
-    """The report page of ``ranking`` as HTML."""
+def write_page(
+    ranking: Ranking,
+    path: str | os.PathLike[str],
+    *,
+    tabs: Sequence[Tab] = (),
+    stages: Sequence[Stage] = (),
+    note: str = "",
+    records: Sequence[Record] = (),
+) -> Path:
+    """Write the report page of ``ranking`` to ``path`` and return the path.
+
+    ``tabs`` link to pages of other trainings. ``stages`` show how the decision changes with probes, with a ``note``.
+    Watched trainings of the ranking and among ``records`` are summed up, with forecasts among ``records``.
+    """
+    page = render_page(ranking, tabs=tabs, stages=stages, note=note, records=records)
+    return _io.write_text(check_target(path), page, error=ArgumentError)
+
+
+def render_page(
+    ranking: Ranking,
+    *,
+    tabs: Sequence[Tab] = (),
+    stages: Sequence[Stage] = (),
+    note: str = "",
+    records: Sequence[Record] = (),
+) -> str:
+    """The report page of ``ranking`` as HTML; see :func:`write_page`."""
     main = read_asset("ranking.html").rstrip()
     first = ("ranking", "the ranking") if len(ranking.candidates) else ("excluded", "the excluded candidates")
-    return assemble(page_data(ranking), main=main, scripts=SCRIPTS, first=first)
+    data = page_data(ranking, records=records)
+    data["page"] |= {
+        "tabs": [tab._asdict() for tab in tabs],
+        "stages": {"note": note, "rows": [stage._asdict() for stage in stages]},
+    }
+    return assemble(data, main=main, scripts=SCRIPTS, first=first)
 
 
 def assemble(data: Mapping[str, Any], *, main: str, scripts: Sequence[str], first: tuple[str, str]) -> str:
     """A page as HTML with the body ``main``. ``first`` contains the HTML id and the name of its first section."""
     style = read_asset("page.css")
-    script = '"use strict";\n{\n' + "\n".join(read_asset(f"{name}.js") for name in scripts) + "}\n"
+    # A browser decompresses asynchronously, so the scripts are the body of one asynchronous function.
+    bodies = "\n".join(read_asset(f"{name}.js") for name in scripts)
+    script = f'"use strict";\n(async () => {{\n{bodies}}})();\n'
     policy = (
         f"default-src 'none'; script-src '{_digest(script)}'; style-src '{_digest(style)}'; "
         "img-src data:; base-uri 'none'; form-action 'none'"
@@ -84,15 +140,18 @@ def assemble(data: Mapping[str, Any], *, main: str, scripts: Sequence[str], firs
         main=main,
         style=style,
         script=script,
-        data=embed_json(data),
+        data=pack_json(data),
     )
 
 
-def embed_json(value: Any) -> str:
-    """``value`` as JSON that is safe inside a script element, whatever its strings contain."""
+def pack_json(value: Any) -> str:
+    """``value`` as JSON, compressed by zlib, in base64.
+
+    Hundreds of machines take a tenth of their JSON, and no string in it can end the script element.
+    """
     text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     # A lone surrogate, as in a broken name, cannot be written as UTF-8.
-    return text.translate(_ESCAPES).encode("utf-8", "replace").decode("utf-8")
+    return base64.b64encode(zlib.compress(text.encode("utf-8", "replace"), level=9)).decode()
 
 
 def _digest(text: str) -> str:
@@ -168,7 +227,7 @@ def _hero(parts: Sequence[Part], titles: Sequence[str]) -> str:
         f'<li><a href="#part{number}" dir="auto">{escape(title)}</a></li>' for number, title in enumerate(titles, 1)
     )
     contents = f'<ul class="contents">{links}</ul>' if len(parts) > 1 else ""
-    verdict = escape(capitalize(parts[0].verdict))
+    verdict = code_html(capitalize(parts[0].verdict))
     return f'<section class="hero"><h1 id="verdict" dir="auto">{verdict}</h1>{contents}</section>'
 
 
@@ -244,19 +303,20 @@ METHODS = {
     "malta-iteration": "the dissertation's equation 5.3, from iterations and validations",
     "malta-iteration-no-validation": "the dissertation's equation 5.4, from iterations",
 }
-ENERGY = "time × power of the machine in steady steps, measured or predicted from the fraction of TDP"
+ENERGY = "time × power of the machine in steady steps: measured, or by the fraction of TDP (of other GPUs, or assumed)"
 SCOPE = "Making the hardware (embodied carbon) is excluded."
 LOCATION = f"energy × PUE × mean intensity of the local grid. {SCOPE}"
 MARKET = f"energy × PUE × intensity of the grid without the carbon-free energy that the provider buys. {SCOPE}"
-# A candidate takes about 0.5 kB of the page, so that the page stays small enough to be sent by e-mail.
-MAX_CANDIDATES = 10_000
+MAX_CANDIDATES = 1000
+"""Largest number of candidates on the page: each takes about 2 KB, and a page of 2 MB opens fast and fits in mails. All
+machines of the catalog in one market are about 650."""
 MAX_STEPS = 600
 MAX_PROFILES = 60
 MAX_SPEEDUPS = 20
 MAX_SAMPLED = 20
 
 
-def page_data(ranking: Ranking, *, most: int = MAX_CANDIDATES) -> dict[str, Any]:
+def page_data(ranking: Ranking, *, most: int = MAX_CANDIDATES, records: Sequence[Record] = ()) -> dict[str, Any]:
     """The ranking as values for JSON, and further data under the key ``page``. The page computes the rows itself."""
     kept = _choose_candidates(ranking, most)
     data = ranking_inputs(ranking, kept).payload()
@@ -273,30 +333,70 @@ def page_data(ranking: Ranking, *, most: int = MAX_CANDIDATES) -> dict[str, Any]
         "coefficients": [{"name": part.name, "multiplies": part.multiplies[0]} for part in SUMMED],
         "error_model": ErrorModel.of(ranking.candidates.machine_estimates, ranking.settings.confidence).to_dict(),
         "probe": next_probe.to_dict(ranking),
+        "providers": _provider_names(ranking),
+        "memory": _memory(ranking, kept),
         "restated_findings": _find_restated(ranking, data["findings"]),
         "omitted_candidates": len(ranking.candidates) - len(kept),
         "steps": [step_points(profile, most=MAX_STEPS) for profile in stepped[:MAX_PROFILES]],
         "usage": [usage_points(title, usage) for title, usage in sampled[:MAX_SAMPLED]],
+        "prices": price_section(ranking),
+        "trainings": [training.to_dict() for training in sum_up(ranking, profiles, records)],
         "epoch_curves": epoch_curve_points(profiles, runs=ranking.study.runs if ranking.study else ()),
     }
+    if len(kept) < len(ranking.candidates):
+        # The number of a machine determines its random errors, so machines without a candidate leave a gap.
+        used = {candidate["machine"] for candidate in data["candidates"]}
+        for table in (data, data["page"]["error_model"]):
+            table["machines"] = [row if number in used else None for number, row in enumerate(table["machines"])]
     return data
 
 
 def _choose_candidates(ranking: Ranking, most: int) -> list[int]:
     """Indices of the candidates on the page: all, or, if there are more than ``most``, at most ``most``.
 
-    These are the best by each measure (such as cost and time) at each number of epochs.
+    These are the best by each measure (such as cost and time) at each number of epochs, in the markets of the ranking
+    and in all markets, and measured machines.
     """
     if len(ranking.candidates) <= most:
         return list(range(len(ranking.candidates)))
     kept: set[int] = set()
-    measured = ranking.settings.measured
-    for objective in measured:
-        everyone = ranking.rerank(objective=objective, market="all", **NO_LIMITS)
-        orders = everyone.assessment.order
+    measured, markets = ranking.settings.measured, {ranking.settings.market, None}
+    for objective, market in itertools.product(measured, markets):
+        orders = ranking.rerank(objective=objective, market=market or "all", **NO_LIMITS).assessment.order
         for order in orders:
-            kept.update(order[: most // (len(measured) * len(orders))].tolist())
+            kept.update(order[: most // (len(measured) * len(markets) * len(orders))].tolist())
+    probed = np.flatnonzero(ranking.candidates.per_machine_estimate(lambda machine: bool(machine.records)))
+    kept.update(probed[: most // 4].tolist())
     return sorted(kept)
+
+
+def _provider_names(ranking: Ranking) -> dict[str, str]:
+    """Names of the providers of ``ranking`` as they spell them, by name in vmselect, where these differ."""
+    used = {str(provider) for provider in ranking.candidates.column("provider")}
+    return {provider: PROVIDER_NAMES[provider] for provider in sorted(used & PROVIDER_NAMES.keys())}
+
+
+def _memory(ranking: Ranking, kept: Sequence[int]) -> dict[str, Any] | None:
+    """GPU memory in GiB that the training needs by examples per GPU, and that a GPU of each machine type has."""
+    candidates, estimates = ranking.candidates, ranking.candidates.machine_estimates
+    described = distinct(machine.description for machine in estimates if machine.description)
+    sizes = {
+        size // max(1, int(candidates.gpus[candidate]))
+        for candidate in kept
+        if (size := candidates.of(candidate).batch_size)
+    }
+    try:
+        table = estimate_memory([*_profiles(ranking), *described], batch_size=sorted(sizes - {0}), gpu="T4")
+    except VmselectError:  # no record contains a peak or a description
+        return None
+    peaks = table[(table["answer"] == "peak") & table["peak_gib"].notna()].drop_duplicates("batch_size")
+    needs = {
+        str(int(row["batch_size"])): [row["peak_gib"], row["low_gib"], row["high_gib"]]
+        for row in peaks.to_dict("records")
+    }
+    types, sold = candidates.column("instance_type"), candidates.column("gpu_memory_gib")
+    memory = {str(types[i]): float(sold[i]) for i in kept if sold[i] == sold[i] and sold[i]}
+    return {"needs": needs, "gpus": memory} if needs else None
 
 
 def _find_restated(ranking: Ranking, findings: Sequence[Mapping[str, Any]]) -> list[int]:
@@ -313,13 +413,19 @@ def _ranking_subject(ranking: Ranking) -> list[str]:
     machines = ranking.candidates.machine_estimates
     models = {profile.model for machine in machines for profile in machine.records if profile.model}
     batches = sorted({machine.batch_size for machine in machines if machine.batch_size})
-    measured = len({machine.instance_type for machine in machines if machine.basis != "predicted"})
-    predicted = len({machine.instance_type for machine in machines if machine.basis == "predicted"})
+    models |= {machine.description.model for machine in machines if machine.description and machine.description.model}
+    measured = len({machine.instance_type for machine in machines if machine.basis not in NEVER_PROBED})
+    predicted, described = (
+        len({machine.instance_type for machine in machines if machine.basis == basis}) for basis in NEVER_PROBED
+    )
     parts = [*sorted(models)[:1]]
     if batches:
         parts.append("batch " + ", ".join(map(str, batches)))
-    parts += [f"{format_count(measured, 'machine')} measured"] if measured or predicted else []
-    parts += [f"{predicted} predicted"] if predicted else []
+    kinds = [(measured, "measured"), (predicted, "predicted"), (described, "described")]
+    counts = [f"{number} {basis}" for number, basis in kinds if number]
+    if counts:
+        number, basis = next(kind for kind in kinds if kind[0])
+        parts += [f"{format_count(number, 'machine')} {basis}", *counts[1:]]
     return parts or ["no machine can be ranked"]
 
 
@@ -336,7 +442,9 @@ def _facts(ranking: Ranking) -> list[list[str]]:
         ["Prices", f"{', '.join(sources[:4]) or 'unknown source'}; dates: {_span(dates) or 'unknown'}"],
         ["Billing", "time × price" if settings.billing == "exact" else "time rounded up as the provider bills it"],
     ]
-    if settings.interruptions:
+    if settings.interruptions and settings.interruptions.by_type:
+        facts.append(["Spot interruptions", "published rates of each machine type and region, where they are known"])
+    elif settings.interruptions:
         factor = settings.interruptions.factor
         facts.append(["Spot interruptions", f"expected time is {factor:.3g} times the uninterrupted time"])
     if settings.asks_for("co2"):
@@ -377,6 +485,8 @@ def _cost_of_choosing(ranking: Ranking) -> list[list[str]]:
 
 def _measured(ranking: Ranking) -> str:
     profiles = _profiles(ranking)
+    if not profiles:
+        return "nothing; the times follow from the description of the training"
     days = sorted({profile.created.date().isoformat() for profile in profiles if profile.outcome != "given"})
     imported = sum(profile.outcome == "given" for profile in profiles)
     parts = [format_count(len(profiles), "profile")]

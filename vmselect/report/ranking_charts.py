@@ -9,13 +9,14 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import pairwise
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pandas as pd
 
 from vmselect.errors import RankingError
 from vmselect.ranking.options import NO_LIMITS
+from vmselect.ranking.views import BASIS_MARKS
 from vmselect.report.charts import (
     ACCENT,
     HEIGHT,
@@ -35,6 +36,8 @@ from vmselect.report.charts import (
     themed,
     usage_chart,
 )
+from vmselect.report.price_charts import prices_chart
+from vmselect.report.record_charts import disk_chart, validations_chart
 from vmselect.units import SECONDS_PER_HOUR, format_epoch_count, hours
 
 if TYPE_CHECKING:
@@ -42,6 +45,7 @@ if TYPE_CHECKING:
 
     from vmselect.ranking import Ranking, Row
     from vmselect.scoring.score import Accuracy
+    from vmselect.serving.autoscaling import Day
     from vmselect.serving.rank import ServingRanking
 
 MAX_POINTS = 400
@@ -49,7 +53,7 @@ MAX_LABELS = 12
 MAX_EPOCH_LINES = MAX_BATCH_LINES = len(SERIES)
 MAX_BARS = 12
 TIME_TITLE, COST_TITLE, EFFICIENCY_TITLE = "Hours of training", "Cost in USD", "Efficiency"
-PROBED, NEVER_PROBED = "probed", "never probed"
+PROBED = "probed"
 SIDES = (("left", 7, -10), ("left", 7, 11), ("left", 9, 0), ("right", -9, 0), ("right", -7, -10), ("right", -7, 11))
 """Possible positions of a label relative to its point: alignment and offset in pixels, best first."""
 
@@ -78,7 +82,7 @@ Area = tuple[float, float, float, float]
 def time_cost_points(ranking: Ranking, *, most: int = MAX_POINTS) -> pd.DataFrame:
     """A row per candidate at the epoch count that decides the ranking, best first: hours and USD.
 
-    ``kind`` is ``best``, ``Pareto front`` or ``other``; ``basis`` is ``probed`` or ``never probed``.
+    ``kind`` is ``best``, ``Pareto front`` or ``other``; ``basis`` is ``probed`` or one of the ``BASIS_MARKS``.
     """
     rows = deciding_rows(ranking, most=most)
     kinds = ["best" if row.rank == 1 else "Pareto front" if row.pareto else "other" for _, row in rows]
@@ -91,7 +95,7 @@ def _points(rows: Sequence[tuple[str, Row]], *more: str) -> pd.DataFrame:
     values = [[label, *(getattr(row, field) for field in fields)] for label, row in rows]
     frame = pd.DataFrame(values, columns=["machine", *fields])
     frame[["seconds", "seconds_low", "seconds_high"]] /= SECONDS_PER_HOUR
-    frame["basis"] = [NEVER_PROBED if row.basis == "predicted" else PROBED for _, row in rows]
+    frame["basis"] = [BASIS_MARKS.get(row.basis, PROBED) for _, row in rows]
     return frame.rename(columns=lambda name: name.replace("seconds", "hours"))
 
 
@@ -131,17 +135,25 @@ def time_cost_chart(ranking: Ranking) -> Chart:
 
 
 def _marks(data: pd.DataFrame, *, size: int, tooltip: list[str], **encoding: Chart) -> list[Chart]:
-    """Chart layers with a circle per row of ``data``; the circles of machines that were never probed are hollow."""
+    """Chart layers with a circle per row of ``data``.
+
+    The circles of machines that were never probed are hollow, and dashed if no machine was probed at all.
+    """
     alt = altair()
-    hollow = data["basis"] == NEVER_PROBED
+    hollow = data["basis"] != PROBED
     filled = alt.Chart(data[~hollow]).mark_circle(size=size, opacity=1).encode(tooltip=tooltip, **encoding)
     if not hollow.any():
         return [filled]
-    scale = alt.Scale(domain=[PROBED, NEVER_PROBED], range=[PLAIN, "white"])
+    seen = [mark for mark in BASIS_MARKS.values() if mark in set(data["basis"])]
+    scale = alt.Scale(domain=[PROBED, *seen], range=[PLAIN, *["white"] * len(seen)])
     legend = alt.Legend(symbolType="circle", symbolStrokeColor=PLAIN, symbolOpacity=1)
-    rings = alt.Chart(data[hollow]).mark_point(size=size, opacity=1, strokeWidth=2)
     fill = alt.Fill("basis:N", title=None, scale=scale, legend=legend)
-    return [filled, rings.encode(fill=fill, tooltip=tooltip, **encoding)]
+    layers = [filled]
+    for mark in seen:
+        dash: dict[str, Any] = {"strokeDash": [3, 2]} if mark == BASIS_MARKS["described"] else {}
+        rings = alt.Chart(data[data["basis"] == mark]).mark_point(size=size, opacity=1, strokeWidth=2, **dash)
+        layers.append(rings.encode(fill=fill, tooltip=tooltip, **encoding))
+    return layers
 
 
 def choose_sides(
@@ -435,7 +447,7 @@ def gpus_points(ranking: Ranking) -> pd.DataFrame:
             "The ranking has no GPU machine to draw. Rank profiles of GPU machines, with numbers of GPUs such as "
             "gpus=[1, 2, 4]."
         )
-    table = table.assign(basis=np.where(table["basis"] == "predicted", NEVER_PROBED, PROBED))
+    table = table.assign(basis=[BASIS_MARKS.get(basis, PROBED) for basis in table["basis"]])
     groups = table.groupby(["gpu_model", "gpus"])
     fastest, cheapest = (table.loc[groups[name].idxmin()] for name in ("seconds", "cost_usd"))
     points = []
@@ -484,11 +496,14 @@ CHARTS: Mapping[str, Callable[..., Chart]] = {
     "epochs-cost": partial(epochs_chart, value="cost"),
     "terms": terms_chart,
     "steps": steps_chart,
+    "validations": validations_chart,
+    "disk": disk_chart,
     "usage": usage_chart,
     "batch-time": batch_time_chart,
     "cost-time": cost_time_chart,
     "batch-metric": batch_metric_chart,
     "gpus": gpus_chart,
+    "prices": prices_chart,
 }
 """The charts of a ranking by name. ``epochs-*`` require that the user gave numbers of epochs, ``batch-metric`` requires
 a convergence study."""
@@ -582,3 +597,26 @@ SERVING_CHARTS = {
 }
 serving_chart = partial(draw, SERVING_CHARTS)
 """Draw a ranking of machines for serving as chart ``kind``: ``cost-load`` or ``latency-load``."""
+
+
+def draw_day(day: Day) -> Chart:
+    """Draw the paid instances of an autoscaled day as an area, those that are ready as a line, and the load below."""
+    alt = altair()
+    hours = {"scale": alt.Scale(domain=[0, 24]), "axis": alt.Axis(values=list(range(0, 25, 3)))}
+    colors = {"paid": "#c9d3de", "ready": ACCENT}
+    rows = day.minutes.melt("hour", list(colors), var_name="kind", value_name="instances")
+    counts = alt.Axis(tickMinStep=1, format="d")
+    base = alt.Chart(rows).encode(
+        x=alt.X("hour:Q", title=None, **hours), y=alt.Y("instances:Q", title="Instances", stack=None, axis=counts),
+        color=color_by("kind", colors, title=None),
+    )  # fmt: skip
+    paid = base.transform_filter("datum.kind == 'paid'").mark_area(interpolate="step-after")
+    ready = base.transform_filter("datum.kind == 'ready'").mark_line(interpolate="step-after", strokeWidth=2)
+    load = alt.Chart(day.minutes[["hour", "load"]]).mark_area(color=ACCENT, opacity=0.3)
+    below = load.encode(x=alt.X("hour:Q", title="Hour of the day", **hours), y=alt.Y("load:Q", title="Load, items/s"))
+    parts = (alt.layer(paid, ready).properties(width=WIDTH, height=220), below.properties(width=WIDTH, height=110))
+    return styled(alt.vconcat(*parts).properties(title=f"{day.instance_type}, autoscaled: {day.usd:.2f} USD a day"))
+
+
+day_chart = partial(draw, {"day": draw_day})
+"""Draw a day of an autoscaled service as chart ``kind``: ``day``."""

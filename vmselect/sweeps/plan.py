@@ -17,7 +17,7 @@ import shlex
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from functools import cached_property
 from pathlib import Path, PurePath
@@ -38,6 +38,7 @@ from vmselect._checks import (
     list_items,
     several,
     show,
+    suggest_fields,
 )
 from vmselect._io import has_file, read_text, write_text
 from vmselect.errors import ArgumentError, CatalogError, PlanError
@@ -59,6 +60,8 @@ CLOUDS = ("aws", "azure", "gcp")
 """Providers that have the same name in SkyPilot and in the catalog."""
 
 REPETITION = "repetition"
+LIMITS = ("cores", "memory_gib")
+"""Factors that limit what a trial may use of its machine, as the properties of a machine with these names do."""
 # A placeholder in the code of a shell would let a level of a factor be executed.
 SHELLS = {"sh", "bash", "dash", "zsh", "ksh", "fish"}
 MAX_TRIALS = 100_000  # more is a slip in the levels: at a minute each, they would take ten weeks
@@ -88,6 +91,7 @@ class Machine:
 
     name: str
     cores: int | None = None
+    memory_gib: float | None = None
     threads: int | None = None
     hosts: tuple[str, ...] = ()
     python: str = "python3"
@@ -150,6 +154,7 @@ class Trial:
         return variables | {name: value for name, value in places.items() if value is not None}
 
 
+@suggest_fields
 class Plan:
     """A command, the factors to vary, the machines, the number of repetitions, and the time limit per trial.
 
@@ -157,11 +162,11 @@ class Plan:
     rule in ``exclude``. If ``include`` is given, only combinations that match one of its rules are trials. ``{name}``
     in the command is replaced by the level of the factor ``name``, which is also in the environment variable
     ``VMSELECT_FACTOR_<NAME>``. The factors ``machine``, ``instance_type``, ``region``, ``market`` and ``nodes``
-    determine where a trial runs. Trials with equal levels of the factors in ``blocks`` form a block and run one after
-    another. The order of the blocks, and of the trials in each block, is shuffled with ``seed``. ``minutes`` is the
-    time limit of a trial, and ``expected_minutes`` its expected duration, for estimates of the cost. The runner
-    ``local`` accepts cloud instance types only with ``stand_ins=True``: this computer then stands in for them, which
-    means that its times are recorded under their names. Nothing is rented.
+    determine where a trial runs; ``cores`` and ``memory_gib`` limit what it may use there. Trials with equal levels of
+    the factors in ``blocks`` form a block and run one after another. The order of the blocks, and of the trials in each
+    block, is shuffled with ``seed``. ``minutes`` is the time limit of a trial, and ``expected_minutes`` its expected
+    duration, for estimates of the cost. The runner ``local`` accepts cloud instance types only with ``stand_ins=True``:
+    this computer then stands in for them, which means that its times are recorded under their names. Nothing is rented.
 
     >>> plan = Plan("python train.py --batch {batch_size}",
     ...             factors={"machine": ["small", "big"], "batch_size": [64, 256]},
@@ -220,6 +225,8 @@ class Plan:
             number = (repetition - 1) * len(combinations) + position + 1
             name = str(factors["machine"]) if "machine" in factors else ""
             machine = self.machines.get(name, Machine(name, hosts=(name,) if self.runner == "ssh" else ()))
+            limits: dict[str, Any] = {limit: factors[limit] for limit in LIMITS if limit in factors}
+            machine = replace(machine, **limits) if limits else machine
             arguments = tuple(_fill(part, factors) for part in self._arguments)
             environment = {k: None if v is None else _fill(v, factors) for k, v in self.environment.items()}
             trials.append(Trial(f"{number:0{width}d}", factors, arguments, machine, repetition, block, environment))
@@ -460,6 +467,9 @@ class Plan:
     def _check_locations(self) -> None:
         for level in self.factors.get("nodes", ()):
             _checked(check_count, "nodes", level, where=("factors", "nodes"), most=1024)
+        for name in LIMITS:
+            for level in self.factors.get(name, ()):
+                _checked(_PROPERTIES[name], f"factor {name}", level, where=("factors", name))
         named = all("instance_type" in trial.factors or trial.machine.instance_type for trial in self.trials)
         if self.runner == "skypilot" and not named:
             raise PlanError("The runner skypilot needs the factor 'instance_type': the types to rent.", ("factors",))
@@ -706,6 +716,7 @@ def _read_program(name: str, value: object) -> str:
 
 _PROPERTIES: dict[str, Callable[[str, Any], Any]] = {
     "cores": lambda name, value: check_count(name, value, most=4096),
+    "memory_gib": lambda name, value: check_number(name, value, least=0.0625, most=65536),
     "threads": lambda name, value: check_count(name, value, most=65536),
     "instance_type": _read_text,
     "region": _read_text,

@@ -189,7 +189,7 @@ function spreadApart(wanted, gap, [top, bottom]) {
 
 /**
  * Draw lines {name, slot, points} with a dot at each point and the name, in at most `most` characters, at the end. A point
- * is {x, y, text, low?, high?, predicted?}: text() returns its tooltip, low and high are its interval, and a predicted point
+ * is {x, y, text, low?, high?, basis?}: text() returns its tooltip, low and high are its interval, and an unprobed point
  * is hollow. `steps` joins points by steps.
  */
 function drawNamedLines({ svg, box }, x, y, lines, { most, steps = false }) {
@@ -200,12 +200,12 @@ function drawNamedLines({ svg, box }, x, y, lines, { most, steps = false }) {
     const places = points.map((point) => [x.scale(point.x), y.scale(point.y)]);
     const path = places.map(([px, py], k) => (k === 0 ? `M${px},${py}` : steps ? `V${py}H${px}` : `L${px},${py}`));
     const group = s("g", { class: `line c${slot}` }, s("path", { d: path.join(""), class: "stroke" }));
-    points.forEach(({ low, high, text, predicted }, k) => {
+    points.forEach(({ low, high, text, basis }, k) => {
       const [cx, cy] = places[k];
       const interval = { x1: cx, x2: cx, y1: y.scale(low), y2: y.scale(high), class: "leader" };
       const mark = s("g", null,
         low === undefined ? null : s("line", interval),
-        s("circle", { cx, cy, r: few ? 4 : 2, class: predicted ? "dot predicted" : "dot" }),
+        s("circle", { cx, cy, r: few ? 4 : 2, class: `dot ${basis ?? ""}`.trim() }),
         few ? s("circle", { cx, cy, r: 10, class: "reach" }) : null);
       group.append(tooltip.attach(mark, text));
     });

@@ -23,7 +23,7 @@ SECTIONS.splice(1, 0, {
           y: row[value],
           low: row[low],
           high: row[high],
-          predicted: row.candidate.basis === "predicted",
+          basis: row.candidate.basis,
         })),
       }));
       const known = (field) => [{ name: "", slot: 0, points: sizes.filter((size) => size[field] !== null).map((size) => ({

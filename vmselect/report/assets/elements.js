@@ -31,6 +31,13 @@ function name(text, attributes) {
   return h("bdi", attributes, text);
 }
 
+/** A text as nodes, with commands between backticks as code. */
+function withCode(text) {
+  const parts = text.split("`");
+  // An odd number of backticks: one of them is not a quotation mark.
+  return parts.length % 2 ? parts.map((part, i) => (i % 2 ? h("code", null, part) : part)) : [text];
+}
+
 function replace(host, ...children) {
   host.replaceChildren(...present(children));
 }

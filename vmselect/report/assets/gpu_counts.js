@@ -7,17 +7,18 @@ SECTIONS.splice(1, 0, {
     "The fastest and the cheapest candidate with each number of GPUs. The efficiency is the speed-up over one GPU, divided by " +
     "the number of GPUs. Hollow points were never probed.",
   shown: (report) => scaledModels(report.candidates.map((candidate) => ({ candidate, seconds: 1, cost_usd: 1 }))).length > 0,
+  empty: ({ rows }) => !scaledModels(rows).length,
   build(host) {
     const sentence = h("p");
     const panels = [panel(), panel(), panel()];
     host.append(sentence, h("div", { class: "pairs" }, panels.map(({ box }) => box)));
     return (view) => {
       const models = scaledModels(view.rows).slice(0, MAX_LINES);
-      if (!someOf(host, models)) return;
+      if (!models.length) return;
       sentence.textContent = scalingText(view.rows);
       const lines = (point) => models.map(({ gpu, counts }, slot) => ({ name: gpu, slot, points: counts.map(point) }));
       const point = (row, values) => (
-        { ...values, predicted: row.candidate.basis === "predicted", note: row.candidate.label }
+        { ...values, basis: row.candidate.basis, note: row.candidate.label }
       );
       const measured = (kind, [value, low, high]) => lines(({ gpus, [kind]: row }) => (
         point(row, { x: gpus, y: row[value], low: row[low], high: row[high] })

@@ -50,6 +50,14 @@ function withEarlyStop(work, model, n) {
   return n > earliest && n >= planned ? { ...work, low: Math.min(work.low, workLow(model, earliest)) } : work;
 }
 
+/** The interruptions of a candidate: those of the settings, at the rate of its type and region if they have none. */
+function interruptionsOf({ interruptions }, { market, interruptions_per_hour }) {
+  if (!interruptions || market !== "spot") return null;
+  if (!interruptions.by_type) return interruptions;
+  const perSecond = interruptions_per_hour / SECONDS_PER_HOUR;
+  return { ...interruptions, interruptions_per_second: perSecond, factor: 1 / (1 - interruptions.lost_seconds * perSecond) };
+}
+
 /** Expected time with interruptions, and its interval from the quantiles of their number at this confidence. */
 function stretch(work, spot, confidence) {
   const tail = (1 - confidence) / 2;
@@ -175,8 +183,9 @@ function measuresOf(settings) {
 }
 
 /** Value, low and high end of a measure at a time with its interval. The error of the power is independent of the time. */
-function measureSpread({ of, uses_power }, candidate, time, settings) {
+function measureSpread({ name, of, uses_power }, candidate, time, settings) {
   const [value, low, high] = [time.value, time.low, time.high].map((seconds) => of(candidate, seconds, settings));
+  if (name === COST.name && candidate.price_deviation) return costSpread([value, low, high], candidate, settings);
   if (!uses_power || Number.isNaN(value)) return [value, low, high];
   const spread = settings.quantile * candidate.power.deviation;
   const [down, up] = [Math.log(time.value / time.low) || 0, Math.log(time.high / time.value) || 0];
@@ -184,13 +193,22 @@ function measureSpread({ of, uses_power }, candidate, time, settings) {
   return [value, least, high * Math.exp(Math.hypot(up, spread) - up)];
 }
 
+/** Value, low and high end of a cost, whose price has an error that is independent of the time and grows with its age. */
+function costSpread(cost, { price_deviation, moving_usd }, { quantile }) {
+  const once = moving_usd ?? 0;
+  const [rent, low, high] = cost.map((usd) => usd - once);
+  const [down, up] = [Math.log(rent / low) || 0, Math.log(high / rent) || 0];
+  const [less, more] = [down, up].map((side) => Math.exp(Math.hypot(side, quantile * price_deviation)));
+  return [cost[0], rent / less + once, rent * more + once];
+}
+
 /** The measures of a candidate at the number of epochs in the settings or, with a study, in the study. */
 function evaluate(candidate, settings, count = settings.epochs) {
   const epochs = candidate.studied ?? { value: count, low: count, high: count };
   const work = workSpread(candidate.model, epochs);
-  const interrupted = settings.interruptions && candidate.market === "spot";
+  const spot = interruptionsOf(settings, candidate);
   const shown = candidate.studied ? work : withEarlyStop(work, candidate.model, count);
-  const time = interrupted ? stretch(shown, settings.interruptions, settings.confidence) : shown;
+  const time = spot ? stretch(shown, spot, settings.confidence) : shown;
   const row = { candidate, epochs: epochs.value, work_seconds: work.value, work };
   for (const measure of MEASURES) {
     measureSpread(measure, candidate, time, settings).forEach((value, i) => (row[measure.fields[i]] = value));
@@ -200,8 +218,7 @@ function evaluate(candidate, settings, count = settings.epochs) {
 
 /** A measure without its interval, fast enough for thousands of candidates at many numbers of epochs. */
 function expected(candidate, settings, field, count) {
-  const interrupted = settings.interruptions && candidate.market === "spot";
-  const seconds = workSeconds(candidate.model, count) * (interrupted ? settings.interruptions.factor : 1);
+  const seconds = workSeconds(candidate.model, count) * (interruptionsOf(settings, candidate)?.factor ?? 1);
   return MEASURES.find(({ fields }) => fields[0] === field).of(candidate, seconds, settings);
 }
 
@@ -217,11 +234,18 @@ function termSeconds(row) {
   return new Map(terms.filter(([, seconds]) => seconds));
 }
 
-/**
- * Rank the candidates. Returns `rows`, best first; `everyone` in the chosen markets; candidates over a limit (`excluded`),
- * without a price in these markets (`unsold`), and excluded at any settings (`alwaysExcluded`).
- */
+/** Rank the candidates as {@link order} does, with the probability of being best. */
 function rank(candidates, settings, alwaysExcluded = []) {
+  const ranked = order(candidates, settings, alwaysExcluded);
+  return { ...ranked, ...runToEnd(chanceSteps(ranked.rows, ranked.best, settings)) };
+}
+
+/**
+ * Order the candidates. Returns `rows`, best first; `everyone` in the chosen markets; candidates over a limit (`excluded`),
+ * without a price in these markets (`unsold`), and excluded at any settings (`alwaysExcluded`). The probabilities of being
+ * best (`chance`) are null: they take about ten times as long, and the order does not depend on them.
+ */
+function order(candidates, settings, alwaysExcluded) {
   const everyone = candidates
     .filter((candidate) => settings.market === "any" || settings.market.split(",").includes(candidate.market))
     .map((candidate) => evaluate(candidate, settings));
@@ -242,10 +266,9 @@ function rank(candidates, settings, alwaysExcluded = []) {
   // candidate before one that is better, and last by the fixed order of the candidates.
   const keys = ["score", "whole", ...compared.map(({ fields: [field] }) => field)];
   rows.sort((a, b) => keys.reduce((found, key) => found || compare(a[key], b[key]), 0));
-  const regret = markChances(rows, best, settings);
   markFront(rows);
-  rows.forEach((row, i) => (row.rank = i + 1));
-  return { rows, everyone, excluded, regret, unsold: findUnsold(candidates, everyone, settings), alwaysExcluded };
+  rows.forEach((row, i) => Object.assign(row, { rank: i + 1, chance: null, tied: false }));
+  return { rows, everyone, excluded, best, unsold: findUnsold(candidates, everyone, settings), alwaysExcluded };
 }
 
 /** Machine estimates that have prices, but none in the chosen markets. */
@@ -272,12 +295,15 @@ function least(rows, field) {
   return rows.reduce((smallest, row) => Math.min(smallest, row[field]), Infinity);
 }
 
+function ratioTo(value, best) {
+  return best > 0 ? value / best : value > 0 ? Infinity : 1;
+}
+
 /** Sum of weight x value / best value, of the values (0), low (1) or high ends (2) of a row. 1.00 is the best possible. */
 function score(row, end, best, weights) {
-  const ratio = (value, unbeatable) => (unbeatable > 0 ? value / unbeatable : value > 0 ? Infinity : 1);
   let total = 0;
   for (const { name, fields } of MEASURES) {
-    if (weights[name]) total += weights[name] * ratio(row[fields[end]], best[name]);
+    if (weights[name]) total += weights[name] * ratioTo(row[fields[end]], best[name]);
   }
   return total;
 }
@@ -303,9 +329,9 @@ function limitBroken(row, settings) {
     const most = (settings[limit.setting] ?? Infinity) * limit.unit;
     if (most === Infinity) return null;
     const [value, low, high] = fields.map((field) => row[field]);
-    const interrupted = name === "time" && settings.interruptions && row.candidate.market === "spot";
-    const chance = (row.limit_chances[name] = interrupted
-      ? chanceWithin(row.work, most, settings.interruptions)
+    const spot = name === "time" && interruptionsOf(settings, row.candidate);
+    const chance = (row.limit_chances[name] = spot
+      ? chanceWithin(row.work, most, spot)
       : limitChance({ value, low, high }, most, settings.quantile));
     const required = settings.chance;
     if (required === null ? value <= most : chance >= required) return null;

@@ -5,6 +5,7 @@ const DRAWS = 2000;
 const LARGEST_NORMAL = 6.77;
 const EPOCHS_STREAM = 2 ** 20;
 const POWER_STREAM = 2 ** 18;
+const PRICE_STREAM = 3 * 2 ** 17;
 const MAX_RATIO = 1000;
 const normalsOf = new Map();
 
@@ -84,71 +85,62 @@ function deviations({ machine, error }) {
   const normals = standardNormals(machine);
   if (!error) return normals;
   const { draws } = sharedDraws(error.of, error.group);
-  return normals.map((z, d) => error.of.radius[d] * (draws[d] * error.shared + z * error.own));
+  // They do not depend on the settings, so they are computed once.
+  error.deviations ??= normals.map((z, d) => error.of.radius[d] * (draws[d] * error.shared + z * error.own));
+  return error.deviations;
 }
 
 /** Numbers below and above which none of these draws lies. */
 function deviationBounds({ error }) {
   if (!error) return [-LARGEST_NORMAL, LARGEST_NORMAL];
   const { low, high } = sharedDraws(error.of, error.group);
-  const reach = LARGEST_NORMAL * Math.max(...error.of.radius) * error.own;
+  error.of.largestRadius ??= Math.max(...error.of.radius);
+  const reach = LARGEST_NORMAL * error.of.largestRadius * error.own;
   return [low * error.shared - reach, high * error.shared + reach];
 }
 
-/** Set `chance` and `tied` of the rows, which are ordered, best first. Returns the expected regret by measure. */
-function markChances(rows, best, settings) {
-  for (const row of rows) [row.chance, row.tied] = [0, false];
-  if (!rows.length) return {};
-  const groups = new Map(); // offers of a machine that take and are billed the same time; the first is the best
-  for (const row of rows) {
-    const { machine, market, increment_seconds, minimum_seconds } = row.candidate;
-    const spot = settings.interruptions ? market === "spot" : null;
-    const billed = settings.billing === "provider" ? [increment_seconds, minimum_seconds] : [];
-    // A clean, expensive offer may be better or worse than a cheap one, depending on the power.
-    row.group = [machine, spot, ...billed].join();
-    const key = [row.group, ...(settings.weights.co2 ? [row.candidate.kg_per_kwh] : [])].join();
-    groups.set(key, [...(groups.get(key) ?? []), row]);
+/** The result of a computation in steps. */
+function runToEnd(steps) {
+  for (;;) {
+    const { done, value } = steps.next();
+    if (done) return value;
   }
-  const members = [...groups.values()].filter(([row], i, all) => i === 0 || !settings.weights.co2 || !isDominated(row, all));
-  const drawn = members.map(([row]) => drawnTime(row, settings));
+}
+
+const ROUND = 32; // candidates between two searches for those that cannot win any more
+
+/**
+ * Set `chance` and `tied` of the rows, which are ordered, best first, in steps of less than a millisecond, so that the page
+ * can do other work between them. Returns the expected regret by measure, and the best candidate in each draw.
+ */
+function* chanceSteps(rows, best, settings) {
+  if (!rows.length) return { regret: {}, winners: [] };
+  const members = offerGroups(rows, settings);
   const weighed = MEASURES.filter(({ name }) => settings.weights[name]);
-  const usesPower = weighed.some(({ uses_power }) => uses_power);
-  const valued = ({ candidate }, time, power, scored) => { // fills `scored` with the score at a time and a power
-    const row = {};
-    const factor = usesPower ? Math.exp(power * candidate.power.deviation) : 1;
-    for (const { fields, of, uses_power } of weighed) row[fields[0]] = of(candidate, time, settings) * (uses_power ? factor : 1);
-    return Object.assign(scored, row, { score: score(row, 0, best, settings.weights) });
-  };
-  const slowest = valued(rows[0], drawn[0].slowest, LARGEST_NORMAL, {}).score;
-  const quickest = members.map(([row], i) => valued(row, drawn[i].quickest, -LARGEST_NORMAL, {}).score);
-  const possible = members.map((_, i) => i).filter((i) => quickest[i] <= slowest);
-  const draws = possible.map((i) => drawn[i].draw());
-  const powers = possible.map((i) => (usesPower ? standardNormals(POWER_STREAM + members[i][0].candidate.power.group) : null));
-  const wins = possible.map(() => 0);
-  const regret = Object.fromEntries(MEASURES.filter(({ name }) => settings.weights[name]).map(({ name }) => [name, 0]));
-  const [first, current, winning] = [{}, {}, {}];
-  for (let d = 0; d < DRAWS; d += 1) {
-    let [winners, lowest] = [[], Infinity];
-    possible.forEach((i, k) => {
-      valued(members[i][0], draws[k][d], powers[k]?.[d], current);
-      if (k === 0) Object.assign(first, current);
-      if (k === 0 || current.score < lowest) {
-        [winners, lowest] = [[], current.score];
-        Object.assign(winning, current);
-      }
-      if (current.score === lowest) winners.push(k);
-    });
-    for (const k of winners) wins[k] += 1 / winners.length;
-    for (const { name, fields: [field] } of MEASURES) {
-      if (name in regret) regret[name] += winning[field] > 0 ? Math.log(first[field] / winning[field]) / DRAWS : NaN;
-    }
+  const drawn = [];
+  for (const [row] of members) {
+    drawn.push(drawnTime(row, settings));
+    yield;
   }
-  for (const { name, fields: [field] } of MEASURES) { // the mean ratio, at the estimate of the choice
-    if (name in regret) regret[name] = Number.isNaN(regret[name]) ? 0 : rows[0][field] * -Math.expm1(-regret[name]);
+  const leastScores = members.map(([{ candidate }], i) => weighed.reduce((sum, measure) => (
+    sum + weightedRatio(measure, drawnValue(measure, candidate, drawn[i].quickest, -LARGEST_NORMAL, -LARGEST_NORMAL, settings), best, settings)
+  ), 0));
+  const lead = new DrawnLead(weighed);
+  let limit = Infinity;
+  for (let i = 0; i < members.length; i += 1) {
+    // As in Python, a candidate is not drawn if its lowest possible score cannot be the lowest in any draw.
+    if (i && i % ROUND === 0) limit = lead.lowest.reduce((a, b) => Math.max(a, b)) * (1 + 1e-9);
+    if (i && leastScores[i] > limit) continue;
+    const { candidate } = members[i][0];
+    lead.compare(i, drawScores(candidate, drawn[i].draw(), weighed, best, settings));
+    yield;
   }
-  possible.forEach((i, k) => {
-    const same = members[i].filter((row) => row.candidate.usd_per_hour === members[i][0].candidate.usd_per_hour);
-    for (const row of same) row.chance = wins[k] / same.length / DRAWS;
+  const regret = lead.regret(rows[0]);
+  const wins = lead.wins(members.length);
+  for (const row of rows) row.chance = 0;
+  members.forEach(([first, ...others], i) => {
+    const same = [first, ...others.filter(({ candidate }) => candidate.usd_per_hour === first.candidate.usd_per_hour)];
+    for (const row of same) row.chance = wins[i] / same.length / DRAWS;
   });
   let before = 0;
   for (const row of [...rows].sort((a, b) => b.chance - a.chance)) {
@@ -156,7 +148,109 @@ function markChances(rows, best, settings) {
     before += row.chance;
   }
   rows[0].tied = true;
-  return regret;
+  return { regret, winners: Array.from(lead.winner, (i) => members[i][0].candidate) };
+}
+
+/** Offers of a machine that take and are billed the same time, and whose prices move together; the first is the best. */
+function offerGroups(rows, settings) {
+  const groups = new Map();
+  for (const row of rows) {
+    const { machine, market, increment_seconds, minimum_seconds } = row.candidate;
+    const spot = settings.interruptions ? [market === "spot", interruptionsOf(settings, row.candidate)?.factor] : null;
+    const billed = settings.billing === "provider" ? [increment_seconds, minimum_seconds] : [];
+    // A clean, expensive offer may be better or worse than a cheap one, depending on the power.
+    row.group = [machine, spot, ...billed, ...(settings.weights.cost ? priceMove(row.candidate) : [])].join();
+    const key = [row.group, ...(settings.weights.co2 ? [row.candidate.kg_per_kwh] : [])].join();
+    if (!groups.has(key)) groups.set(key, []);
+    groups.get(key).push(row);
+  }
+  return [...groups.values()].filter(([row], i, all) => i === 0 || !settings.weights.co2 || !isDominated(row, all));
+}
+
+/** A measure at a time, with power and price this many standard deviations from their estimates. */
+function drawnValue({ name, of, uses_power }, candidate, time, power, price, settings) {
+  let value = of(candidate, time, settings);
+  if (uses_power) value *= Math.exp(power * candidate.power.deviation);
+  if (name === COST.name && candidate.price_deviation) {
+    const once = candidate.moving_usd ?? 0;
+    value = (value - once) * Math.exp(price * candidate.price_deviation) + once;
+  }
+  return value;
+}
+
+function weightedRatio({ name }, value, best, { weights }) {
+  return weights[name] * ratioTo(value, best[name]);
+}
+
+/** Values of each weighed measure and scores of a candidate in all draws of its time. */
+function drawScores(candidate, times, weighed, best, settings) {
+  const { power, price_deviation, price_group } = candidate;
+  const powers = weighed.some(({ uses_power }) => uses_power) ? standardNormals(POWER_STREAM + power.group) : null;
+  const prices = price_deviation ? standardNormals(PRICE_STREAM + price_group) : null;
+  const scores = new Float64Array(DRAWS);
+  const values = weighed.map((measure) => {
+    const drawn = new Float64Array(DRAWS);
+    for (let d = 0; d < DRAWS; d += 1) {
+      drawn[d] = drawnValue(measure, candidate, times[d], powers?.[d], prices?.[d], settings);
+      scores[d] += weightedRatio(measure, drawn[d], best, settings);
+    }
+    return drawn;
+  });
+  return { values, scores };
+}
+
+/** The best of the candidates so far in each draw. */
+class DrawnLead {
+  constructor(weighed) {
+    this.weighed = weighed;
+    this.lowest = new Float64Array(DRAWS);
+    this.winner = new Int32Array(DRAWS);
+    this.ties = new Map(); // draws with several best candidates, with these
+  }
+
+  /** Compare the candidate with the number `i`; the first one, 0, is the recommended one. */
+  compare(i, { values, scores }) {
+    if (i === 0) {
+      this.first = values;
+      this.winning = values.map((drawn) => drawn.slice());
+      this.lowest.set(scores);
+      return;
+    }
+    for (let d = 0; d < DRAWS; d += 1) {
+      if (scores[d] < this.lowest[d]) {
+        this.lowest[d] = scores[d];
+        this.winner[d] = i;
+        this.ties.delete(d);
+        for (let m = 0; m < values.length; m += 1) this.winning[m][d] = values[m][d];
+      } else if (scores[d] === this.lowest[d]) {
+        this.ties.set(d, [...(this.ties.get(d) ?? [this.winner[d]]), i]);
+      }
+    }
+  }
+
+  /** In how many draws each of `count` candidates is the best; several best ones share a draw. */
+  wins(count) {
+    const wins = new Array(count).fill(0);
+    this.winner.forEach((winner, d) => {
+      const best = this.ties.get(d) ?? [winner];
+      for (const i of best) wins[i] += 1 / best.length;
+    });
+    return wins;
+  }
+
+  /** Expected excess of the first candidate over the best one by measure, from the mean ratio at the estimates of `row`. */
+  regret(row) {
+    return Object.fromEntries(this.weighed.map(({ name, fields: [field] }, m) => {
+      const [chosen, best] = [this.first[m], this.winning[m]];
+      const sum = best.reduce((total, value, d) => total + (value > 0 ? Math.log(chosen[d] / value) / DRAWS : NaN), 0);
+      return [name, Number.isNaN(sum) ? 0 : row[field] * -Math.expm1(-sum)];
+    }));
+  }
+}
+
+/** What distinguishes prices that move together from others; prices without an error do not move. */
+function priceMove({ price_deviation, price_group }) {
+  return price_deviation ? [price_group, price_deviation] : [0, 0];
 }
 
 /** Whether another offer of the same machine is at most as expensive and causes at most as much CO2. */
@@ -174,7 +268,7 @@ function drawnTime(row, settings) {
   const [below, above] = logDeviations(work, settings.quantile);
   const half = candidate.studied ? candidate.studied.meanHalfWidth : 0;
   const [few, many] = logDeviations({ value: 1, low: Math.exp(-half), high: Math.exp(half) }, settings.quantile);
-  const factor = settings.interruptions && candidate.market === "spot" ? settings.interruptions.factor : 1;
+  const factor = interruptionsOf(settings, candidate)?.factor ?? 1;
   const at = (deviation, common) =>
     work.value * Math.exp(deviation * (deviation < 0 ? below : above)) * Math.exp(common * (common < 0 ? few : many)) * factor;
   return {

@@ -1,6 +1,7 @@
 // The charts of the ranking. They draw rows that model.js has computed.
 
-const MAX_POINTS = 400;
+const MAX_POINTS = 200;
+const MAX_WHISKERS = 40; // of more points, only the best and the Pareto front show their intervals
 const MAX_LINES = 7;
 const MAX_BARS = 10;
 const LINE = 13; // pixels from one line of a label to the next
@@ -12,10 +13,12 @@ function machine(row) {
 function describe(row) {
   return [
     machine(row),
-    `${formatSeconds(row.seconds)} (${formatSeconds(row.seconds_low)} – ${formatSeconds(row.seconds_high)})`,
-    `${formatUsd(row.cost_usd)} (${formatUsd(row.cost_low)} – ${formatUsd(row.cost_high)})`,
+    ...[TIME, COST].map(({ fields, format }) => {
+      const [value, low, high] = fields.map((field) => format(row[field]));
+      return row.candidate.interval_only ? `${low} – ${high}` : `${value} (${low} – ${high})`;
+    }),
     `${formatUsd(row.candidate.usd_per_hour)} per hour · rank ${row.rank}`,
-    ...(row.candidate.basis === "predicted" ? ["never probed"] : []),
+    BASES[row.candidate.basis] ?? row.candidate.basis,
   ];
 }
 
@@ -52,18 +55,23 @@ function drawTimeCost(host, rows, settings) {
     const [cx, cy] = [x.scale(row.seconds), y.scale(row.cost_usd)];
     const kind = row.rank === 1 ? "best" : row.pareto ? "pareto" : "plain";
     const whiskers = s("g", { class: "whisker" });
-    whiskers.append(
-      s("line", { x1: x.scale(row.seconds_low), x2: x.scale(row.seconds_high), y1: cy, y2: cy }),
-      s("line", { x1: cx, x2: cx, y1: y.scale(row.cost_low), y2: y.scale(row.cost_high) }),
-    );
+    const [left, bottom] = [Math.max(box.left, x.scale(row.seconds_low)), Math.min(box.bottom, y.scale(row.cost_low))];
+    if (kind !== "plain" || row.candidate.interval_only || shown.length <= MAX_WHISKERS) {
+      whiskers.append(
+        s("line", { x1: left, x2: x.scale(row.seconds_high), y1: cy, y2: cy }),
+        s("line", { x1: cx, x2: cx, y1: bottom, y2: y.scale(row.cost_high) }),
+      );
+      labels.spare(left, x.scale(row.seconds_high), cy, cy);
+      labels.spare(cx, cx, y.scale(row.cost_high), bottom);
+    }
     const radius = kind === "best" ? 7 : 5;
     const reach = s("circle", { cx, cy, r: 13, class: "reach" });
-    const predicted = row.candidate.basis === "predicted" ? " predicted" : "";
-    const mark = s("g", { class: `point ${kind}${predicted}` }, whiskers, s("circle", { cx, cy, r: radius }), reach);
+    const basis = isUnprobed(row.candidate) ? ` ${row.candidate.basis}` : "";
+    // Where a single number would be misleading, only the interval is drawn.
+    const dot = row.candidate.interval_only ? null : s("circle", { cx, cy, r: radius });
+    const mark = s("g", { class: `point ${kind}${basis}` }, whiskers, dot, reach);
     svg.append(tooltip.attach(mark, () => describe(row)));
     labels.avoid(cx, cy, radius);
-    labels.spare(x.scale(row.seconds_low), x.scale(row.seconds_high), cy, cy);
-    labels.spare(cx, cx, y.scale(row.cost_high), y.scale(row.cost_low));
   }
   const places = front.map((row) => [x.scale(row.seconds), y.scale(row.cost_usd)]);
   places.slice(1).forEach(([x2, y2], i) => labels.spareLine(places[i], [x2, y2]));
@@ -248,7 +256,7 @@ function drawSteps(host, steps) {
 
 /**
  * Show values against a whole number, such as the batch size, in a panel: a line {name, slot, points} per machine. A point is
- * {x, y, low?, high?, predicted?, note?}. `at` describes x in the tooltip, and `axis` is its title; `required` is the least value.
+ * {x, y, low?, high?, basis?, note?}. `at` describes x in the tooltip, and `axis` is its title; `required` is the least value.
  */
 function showCounts({ title, chart, box }, { caption, unit, lines, axis, at, required }) {
   title.textContent = caption;
@@ -259,7 +267,7 @@ function showCounts({ title, chart, box }, { caption, unit, lines, axis, at, req
     for (const point of some) {
       const value = `${format(point.y)} ${at(point.x)}`;
       const range = point.low === undefined ? "" : formatRange(point.low, point.high, format);
-      const basis = point.predicted ? "never probed" : "";
+      const basis = BASIS_MARKS[point.basis] ?? "";
       point.text = () => [line || caption, value, range, point.note, basis].filter(Boolean);
     }
   }

@@ -6,6 +6,13 @@ const TERM_TITLES = {
   epoch_boundaries: "epoch boundaries", interruptions: "interruptions", data_in: "data transfer in", model_out: "model transfer out",
 };
 
+/** Marks of candidates that were not measured, by basis: the same table as in vmselect/ranking/views.py. */
+const BASIS_MARKS = { predicted: "never probed", described: "described only" };
+
+function isUnprobed({ basis }) {
+  return basis in BASIS_MARKS;
+}
+
 /** The report: candidates to rank, the settings with which it was made, findings and facts. */
 function readReport(payload) {
   const candidates = payload.candidates.map((candidate) => readCandidate(candidate, payload));
@@ -41,6 +48,8 @@ function readCandidate(given, payload) {
     estimateTitle: machine.title,
     model: readModel(machine.runtime, payload.page.coefficients),
     basis: machine.basis,
+    nodes: machine.factors.nodes ?? 1,
+    interval_only: machine.interval_only,
     power: machine.power,
     error: error ? { ...error, of: payload.page.error_model.errors[error.source] } : null,
     studied: machine.epochs

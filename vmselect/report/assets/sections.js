@@ -5,16 +5,33 @@ const SECTIONS = [
   {
     id: "ranking",
     title: "Ranking",
-    lede: "Best candidate first, with the interval below each time and cost. The best possible score is 1.00.",
+    lede: "Best candidate first, with the interval below each time and cost.",
     build(host, report) {
-      const show = buildTable(host, report);
+      const { show, showChances } = buildTable(host, report);
       const note = h("p", { class: "lede" });
       host.append(note);
-      return (view) => {
-        if (!someOf(host, view.rows)) return;
-        show(view.rows);
-        note.textContent = scoreNote(view.rows, view.settings);
+      return {
+        show(view) {
+          if (!view.rows.length) return;
+          show(view.rows);
+          note.textContent = scoreNote(view.rows, view.settings);
+        },
+        showChances,
       };
+    },
+  },
+  {
+    id: "stages",
+    title: "What probes would change",
+    shown: (report) => Boolean(report.payload.page.stages?.rows.length),
+    build(host, report) {
+      const { note, rows } = report.payload.page.stages;
+      const titles = { title: "After", machine: "Rent", gpu: "GPU", time: "Time", interval: "Interval", cost: "Cost", chance: "Best" };
+      const style = (field) => (["title", "machine", "gpu"].includes(field) ? "text" : null);
+      const head = Object.entries(titles).map(([field, title]) => h("th", { scope: "col", class: style(field) }, title));
+      const body = rows.map((row) => h("tr", null, Object.keys(titles).map((field) => h("td", { class: style(field) }, name(row[field])))));
+      host.append(h("p", { class: "lede" }, note), h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Decision after each probe" },
+        h("table", null, h("thead", null, h("tr", null, head)), h("tbody", null, body))));
     },
   },
   {
@@ -22,18 +39,18 @@ const SECTIONS = [
     title: "Time against cost",
     lede:
       "Each point is a candidate; lower left is better. The dotted line joins the Pareto front: candidates that no other " +
-      "candidate beats in both time and cost. Bars are intervals.",
+      "candidate beats in both time and cost. Bars are intervals; with many candidates, those of the front.",
     build(host) {
       const chart = chartHost(host);
       const legend = h("ul", { class: "legend", "aria-label": "Kinds of candidates" });
       const note = h("p", { class: "lede" });
       host.append(legend, note);
       return (view) => {
-        if (!someOf(host, view.rows)) return;
-        const predicted = view.rows.some((row) => row.candidate.basis === "predicted");
-        const kinds = [["best", "best"], ["pareto", "Pareto front"], ["plain", "other"], ["predicted", "never probed"]];
-        const listed = kinds.filter(([kind]) => predicted || kind !== "predicted");
-        replace(legend, listed.map(([kind, text]) => h("li", null, h("i", { class: `round ${kind}` }), text)));
+        if (!view.rows.length) return;
+        const bases = new Set(view.rows.map((row) => row.candidate.basis));
+        const marks = Object.keys(BASES).filter((basis) => bases.has(basis)).map((basis) => [basis, BASES[basis]]);
+        const kinds = [["best", "best"], ["pareto", "Pareto front"], ["plain", "other"], ...marks];
+        replace(legend, kinds.map(([kind, text]) => h("li", null, h("i", { class: `round ${kind}` }), text)));
         const drawn = drawTimeCost(chart, view.rows, view.settings);
         const total = view.rows.length;
         note.textContent = drawn < total ? `Shown: the best ${formatCount(drawn)} of ${formatCount(total)} candidates.` : "";
@@ -51,7 +68,7 @@ const SECTIONS = [
       const [time, money] = [panel(), panel()];
       host.append(h("div", { class: "pairs" }, time.box, money.box));
       return (view) => {
-        if (!someOf(host, view.rows)) return;
+        if (!view.rows.length) return;
         const panels = [[time, "seconds", "Training time"], [money, "cost_usd", "Cost"]];
         const most = Math.max(10, 2 * view.settings.epochs, report.mostEpochs);
         const leaders = panels.map(([, field]) => findLeaders(feasibleOf(view), view.settings, field, most));
@@ -73,7 +90,7 @@ const SECTIONS = [
       const legend = h("ul", { class: "legend", "aria-label": "Terms" });
       host.append(legend);
       return (view) => {
-        if (!someOf(host, view.rows)) return;
+        if (!view.rows.length) return;
         const field = view.settings.weights.time > view.settings.weights.cost ? "seconds" : "cost_usd";
         const what = field === "seconds" ? "time" : "cost";
         lede.textContent = `The ${what} of the best candidates, split into terms such as initialization, steps and validation. The thin bar is the interval.`;
@@ -97,16 +114,12 @@ const SECTIONS = [
     id: "findings",
     title: "Warnings and remedies",
     shown: (report) => report.findings.length > 0,
+    empty: (view, report) => !concernedFindings(view, report).length,
     build(host, report) {
       const list = h("ul", { class: "findings" });
       host.append(list);
       return (view) => {
-        const concerned = new Set(view.everyone.flatMap((row) => row.candidate.findings));
-        const applies = ({ whole, number }) => whole || concerned.has(number);
-        const kinds = report.findings
-          .map((kind) => ({ ...kind, messages: kind.messages.filter(applies) }))
-          .filter(({ messages }) => messages.length);
-        host.hidden = kinds.length === 0;
+        const kinds = concernedFindings(view, report);
         replace(list, kinds.map(findingItem));
       };
     },
@@ -115,6 +128,7 @@ const SECTIONS = [
     id: "excluded",
     title: "Excluded",
     lede: "Candidates that are not ranked, with the reason.",
+    empty: (view) => !excludedOf(view).length,
     build(host) {
       const body = h("tbody");
       const heading = (text) => h("th", { scope: "col", class: "text" }, text);
@@ -123,16 +137,28 @@ const SECTIONS = [
       const note = h("p", { class: "lede" });
       host.append(table, note);
       return (view) => {
-        const all = [...view.alwaysExcluded, ...view.unsold, ...view.excluded];
-        host.hidden = all.length === 0;
+        const all = excludedOf(view);
         const cell = (content) => h("td", { class: "text", dir: "auto" }, content);
-        replace(body, all.slice(0, 200).map(({ candidate, reason }) => h("tr", null, cell(name(candidate)), cell(reason))));
+        replace(body, all.slice(0, 200).map(({ candidate, reason }) => h("tr", null, cell(name(candidate)), cell(withCode(reason)))));
         note.textContent = all.length > 200 ? `Shown: the first 200 of ${formatCount(all.length)} excluded candidates.` : "";
       };
     },
   },
-  { id: "method", title: "How this was computed", build: buildMethod },
+  { id: "method", title: "How this was computed", empty: () => false, build: buildMethod },
 ];
+
+/** The kinds of findings that concern the ranking or its candidates. */
+function concernedFindings({ everyone }, { findings }) {
+  const concerned = new Set(everyone.flatMap((row) => row.candidate.findings));
+  const applies = ({ whole, number }) => whole || concerned.has(number);
+  return findings
+    .map((kind) => ({ ...kind, messages: kind.messages.filter(applies) }))
+    .filter(({ messages }) => messages.length);
+}
+
+function excludedOf({ alwaysExcluded, unsold, excluded }) {
+  return [...alwaysExcluded, ...unsold, ...excluded];
+}
 
 /** Why the score of the first row is not 1.00; an empty text if it is. */
 function scoreNote([first], { weights }) {
@@ -140,12 +166,6 @@ function scoreNote([first], { weights }) {
   const aims = MEASURES.filter(({ name }) => weights[name]).map(({ aim }) => aim);
   const all = `${aims.length === 2 ? "both " : ""}the ${aims.join(" and the ")}`;
   return `The first row has the score ${fixed(first.score, 2)}, because no candidate has ${all}.`;
-}
-
-/** Whether there are rows to draw. Hides the section `host` if not. */
-function someOf(host, rows) {
-  host.hidden = rows.length === 0;
-  return !host.hidden;
 }
 
 function chartHost(host) {
@@ -211,7 +231,7 @@ const MESSAGES_SHOWN = 3;
 
 /** Findings of one kind: the first messages, the remedy once, and the machines that no message names. */
 function findingItem({ messages, remedy, severity }) {
-  const paragraph = (text, style) => h("p", { dir: "auto", class: style }, text);
+  const paragraph = (text, style) => h("p", { dir: "auto", class: style }, withCode(text));
   const texts = [...new Set(messages.map(({ text }) => text))];
   const shown = texts.length > MESSAGES_SHOWN + 1 ? texts.slice(0, MESSAGES_SHOWN) : texts;
   const rest = texts.length - shown.length;
@@ -239,7 +259,7 @@ function buildMethod(host, report) {
     h("dl", { class: "facts" }, facts),
     h("pre", { class: "formula", tabindex: 0, "aria-label": "Formulas" }, FORMULA),
     h("p", { class: "lede" },
-      "Each machine was measured for a short time; n is the number of epochs. The probability of being best comes from " +
+      "n is the number of epochs. The probability of being best comes from " +
       `${formatCount(DRAWS)} random draws of all times. The page computes the ranking from the numbers embedded in it, with ` +
       "the same formulas as the Python library."),
   );

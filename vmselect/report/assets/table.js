@@ -2,56 +2,71 @@
 
 const PAGE_ROWS = 50;
 
+/** What the cells say about all rows: names of providers, and whether markets and batch sizes differ. */
+const context = { providers: {}, severalMarkets: true, severalSizes: true };
+
 /** The columns: `value` is the sort key, `cell` the content. Columns with `wide` are omitted on narrow screens. */
 const COLUMNS = [
-  { id: "rank", title: "#", value: (row) => row.rank, cell: (row) => String(row.rank) },
+  { id: "rank", title: "#", wide: true, value: (row) => row.rank, cell: (row) => String(row.rank) },
   { id: "machine", title: "Machine", text: true, value: (row) => row.candidate.instance_type, cell: machineCell },
   { id: "gpu", title: "GPU", text: true, wide: true, value: gpuText, cell: (row) => name(gpuText(row)) },
   {
     id: "seconds", title: "Time", value: (row) => row.seconds,
-    cell: (row) => valueCell(row.seconds, row.seconds_low, row.seconds_high, formatSeconds),
+    cell: (row) => [basisMark(row.candidate.basis), valueCell(row, TIME)],
   },
   {
     id: "cost", title: "Cost", value: (row) => row.cost_usd,
-    cell: (row) => valueCell(row.cost_usd, row.cost_low, row.cost_high, formatUsd),
+    cell: (row) => valueCell(row, COST),
   },
   ...[ENERGY, CO2].map((measure) => ({
     id: measure.name, title: measure.title, asked: true, value: (row) => (Number.isNaN(row[measure.fields[0]]) ? Infinity : row[measure.fields[0]]),
-    cell: (row) => valueCell(...measure.fields.map((field) => row[field]), measure.format),
+    cell: (row) => valueCell(row, measure),
   })),
   { id: "price", title: "USD per hour", wide: true, value: (row) => row.candidate.usd_per_hour, cell: priceCell },
-  { id: "chance", title: "Best", value: (row) => -row.chance, cell: (row) => formatChance(row.chance) },
+  { id: "chance", title: "Best", value: (row) => -row.chance, cell: chanceCell },
   { id: "score", title: "Score", wide: true, value: (row) => row.score, cell: (row) => fixed(row.score, 2) },
 ];
 
 function machineCell(row) {
   const { candidate } = row;
   const where = [
-    candidate.provider, candidate.region, marketName(candidate.market),
-    candidate.batch_size ? `batch ${candidate.batch_size}` : null, candidate.varied,
+    context.providers[candidate.provider] ?? candidate.provider, placeText(candidate),
+    context.severalMarkets ? marketName(candidate.market) : null,
+    candidate.batch_size && context.severalSizes ? `batch ${candidate.batch_size}` : null, candidate.varied,
     candidate.studied ? `${formatEpochs(row.epochs)} epochs` : null,
     candidate.metric,
   ];
   const badges = [
     row.tied && row.rank > 1 ? h("span", { class: "badge tie" }, "may be best") : null,
-    candidate.basis === "predicted" ? h("span", { class: "badge predicted" }, "never probed") : null,
     row.pareto ? h("span", { class: "badge front" }, "Pareto") : null,
     candidate.warnings ? h("span", { class: "badge warning" }, "see findings") : null,
   ];
   // The spaces are for copied text and screen readers.
   const below = h("span", { class: "sub", dir: "auto" }, where.filter(Boolean).join(" · "));
   const bound = candidate.bound ? h("span", { class: "sub", dir: "auto" }, candidate.bound) : null;
-  return [name(candidate.instance_type, { class: "who" }), badges.map((badge) => [" ", badge]), below, bound];
+  const gpu = candidate.gpu_model ? h("span", { class: "sub narrow-only" }, name(gpuText(row))) : null;
+  return [name(candidate.instance_type, { class: "who" }), gpu, badges.map((badge) => [" ", badge]), below, bound];
 }
 
-function valueCell(value, low, high, format) {
-  const [from, to] = [format(low), format(high)];
+function placeText({ region, regions_compared: count }) {
+  return count > 1 ? `${region}, cheapest of ${count} regions` : region;
+}
+
+function valueCell(row, measure) {
+  const { fields, format } = measure;
+  const [value, from, to] = fields.map((field) => format(row[field]));
+  if (row.candidate.interval_only) return [h("span", { class: "range" }, `${from} –`), " ", h("span", { class: "range" }, to)];
   const range = from === to ? [] : [h("span", null, `${from} –`), " ", h("span", null, to)];
-  return [format(value), h("span", { class: "sub" }, range)];
+  return [value, h("span", { class: "sub" }, range)];
 }
 
 function priceCell({ candidate }) {
   return [formatUsd(candidate.usd_per_hour), h("span", { class: "sub" }, candidate.price_date ?? "")];
+}
+
+/** The probability of being best, or a sign that it is being computed. */
+function chanceCell({ chance }) {
+  return chance === null ? h("span", { class: "sub" }, PENDING) : formatChance(chance);
 }
 
 function gpuText({ candidate: { gpu_model, gpu_count } }) {
@@ -59,19 +74,18 @@ function gpuText({ candidate: { gpu_model, gpu_count } }) {
   return gpu_count > 1 ? `${gpu_count} × ${gpu_model}` : gpu_model;
 }
 
-/** Build the ranking table in `host`. Returns the function that shows new rows. */
-function buildTable(host, { initial }) {
+/** Build the ranking table in `host`. Returns functions that show new rows, and their probabilities once they are known. */
+function buildTable(host, { initial, payload }) {
+  context.providers = payload.page.providers;
   const columns = COLUMNS.filter(({ asked }) => !asked || measuresOf(initial).includes(CO2));
-  const shown = { column: "rank", ascending: true, filter: "", front: false, most: PAGE_ROWS, rows: [] };
+  const shown = { column: "rank", ascending: true, most: PAGE_ROWS, rows: [] };
   const head = h("tr");
   const body = h("tbody");
   const count = h("span", { class: "count", role: "status" });
   const more = h("div", { class: "more" });
-  const hint = { placeholder: "Filter: machine, GPU, region", "aria-label": "Filter the table" };
-  const filter = h("input", { type: "search", id: "filter", ...hint });
-  const front = h("input", { type: "checkbox", id: "front" });
-  filter.addEventListener("input", () => refresh({ filter: filter.value, most: PAGE_ROWS }));
-  front.addEventListener("change", () => refresh({ front: front.checked, most: PAGE_ROWS }));
+  const toolbar = h("div", { class: "toolbar" });
+  const filters = buildFilters(toolbar, () => refresh({ most: PAGE_ROWS }), context.providers);
+  const legend = h("ul", { class: "legend", "aria-label": "Where the times come from" });
 
   const headers = columns.map((column) => {
     const button = h("button", { type: "button" }, column.title);
@@ -83,7 +97,8 @@ function buildTable(host, { initial }) {
   });
   head.append(...headers);
   host.append(
-    h("div", { class: "toolbar" }, filter, h("label", { class: "check" }, front, "Show only the Pareto front"), count),
+    toolbar,
+    h("div", { class: "toolbar under" }, legend, count),
     h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Ranking table" },
       h("table", { id: "table" }, h("thead", null, head), body)),
     more,
@@ -91,7 +106,7 @@ function buildTable(host, { initial }) {
 
   function refresh(changes) {
     Object.assign(shown, changes);
-    const chosen = chooseRows(shown);
+    const chosen = chooseRows(shown, filters.passes);
     headers.forEach((header, i) => {
       const sorted = columns[i].id === shown.column ? (shown.ascending ? "ascending" : "descending") : "none";
       header.setAttribute("aria-sort", sorted);
@@ -107,22 +122,26 @@ function buildTable(host, { initial }) {
       left > 200 ? button(`Show all ${formatCount(some)}`, Infinity) : null,
     );
   }
-  return (rows) => refresh({ rows });
+  const show = (rows) => {
+    context.severalMarkets = new Set(rows.map(({ candidate }) => candidate.market)).size > 1;
+    context.severalSizes = new Set(rows.map(({ candidate }) => candidate.batch_size)).size > 1;
+    filters.show(rows);
+    replace(legend, basisLegend(rows));
+    refresh({ rows });
+  };
+  return { show, showChances: () => refresh({}) };
 }
 
-/** The rows that pass the filter, in the chosen order. */
-function chooseRows({ rows, column, ascending, filter, front }) {
-  const wanted = filter.trim().toLowerCase();
+/** The rows that pass the filters, in the chosen order. */
+function chooseRows({ rows, column, ascending }, passes) {
   const { value } = COLUMNS.find(({ id }) => id === column);
   const compare = (a, b) => (value(a) < value(b) ? -1 : value(a) > value(b) ? 1 : a.rank - b.rank);
-  return rows
-    .filter((row) => (!front || row.pareto) && (!wanted || row.candidate.searchable.includes(wanted)))
-    .sort((a, b) => (ascending ? compare(a, b) : compare(b, a)));
+  return rows.filter(passes).sort((a, b) => (ascending ? compare(a, b) : compare(b, a)));
 }
 
 function tableRow(row, columns) {
   const cells = columns.map((column) => h("td", { class: classes(column) }, column.cell(row)));
-  return h("tr", { class: [row.rank === 1 ? "best" : "", row.candidate.basis === "predicted" ? "predicted" : ""].join(" ").trim() || null }, cells);
+  return h("tr", { class: [row.rank === 1 ? "best" : "", isUnprobed(row.candidate) ? row.candidate.basis : ""].join(" ").trim() || null }, cells);
 }
 
 function classes({ text, wide }) {

@@ -1,7 +1,17 @@
 // Parts that all pages share: subject, theme, printing, download of the data, and redrawing at another width.
 
-const dataText = document.getElementById("data").textContent;
 const page = (id) => document.getElementById(id);
+const dataText = await unpack(page("data").textContent);
+
+/** The text that is compressed (zlib) and in base64, so that a page of many machines stays small. */
+async function unpack(packed) {
+  if (typeof DecompressionStream === "undefined") {
+    replace(page("page"), "This page needs a browser of 2023 or newer.");
+    throw new Error("DecompressionStream is missing");
+  }
+  const bytes = Uint8Array.from(atob(packed), (character) => character.charCodeAt(0));
+  return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"))).text();
+}
 
 function showSubject(subject) {
   replace(page("subject"), subject.flatMap((part, i) => [i ? " · " : "", name(part)]));

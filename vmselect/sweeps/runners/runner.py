@@ -221,13 +221,18 @@ def make_request(
     ``folder`` and ``work`` are paths on that host. ``workers`` contains the environment variables of each worker.
     """
     made: list[Json] = []
+    trial = job.trial
+    # The machine's own property is a reservation, which local trials get as a list of cores, and jobs from Slurm.
+    limits: Json = {"core_count": trial.factors["cores"]} if "cores" in trial.factors and not cores else {}
+    if trial.machine.memory_gib:
+        limits["memory_bytes"] = int(trial.machine.memory_gib * 2**30)
     for index, own in enumerate(workers):
         rank = int(own.get("RANK", index))
         target = {"VMSELECT_FOLDER": f"{folder}/worker-{rank}" if rank else f"{folder}/records"}
         made.append(
             {
                 "argv": list(job.trial.arguments), "cwd": work, "env": {**job.trial.variables, **target, **own},
-                "cores": list(cores[index]) if cores else [],
+                "cores": list(cores[index]) if cores else [], **limits,
                 "output": f"output-{rank}.txt" if rank else "output.txt",
             }
         )  # fmt: skip
@@ -344,8 +349,20 @@ def merge_outcomes(outcomes: Sequence[Json]) -> Json:
     return {
         **status, "state": "ended" if ended else "running", "exit": codes[0] if codes else None,
         "why": why or ("stop" if set(reasons) == {"stop"} else "worker"),
-        "error": next((outcome["error"] for outcome in outcomes if outcome.get("error")), ""),
+        "error": next((outcome["error"] for outcome in outcomes if outcome.get("error")), "")
+        or name_lost([outcome or {"state": "running"} for outcome in outcomes]),
     }  # fmt: skip
+
+
+def name_lost(outcomes: Sequence[Json], hosts: Sequence[str] = ()) -> str:
+    """Return a text that names the worker that failed or was lost first, with its host if known; "" if none did."""
+    for rank, outcome in enumerate(outcomes):
+        host = f" ({hosts[rank]})" if rank < len(hosts) else ""
+        if not outcome:
+            return f"worker {rank} of {len(outcomes)}{host} was lost"
+        if outcome.get("exit") and outcome.get("why") == "exit":
+            return f"worker {rank} of {len(outcomes)}{host} ended with exit code {outcome['exit']}"
+    return ""
 
 
 def seen_from(outcome: Json, problem: str = "") -> Seen:

@@ -30,6 +30,7 @@ from vmselect.sweeps.runners.runner import (
     make_handle,
     make_request,
     merge_outcomes,
+    name_lost,
     read_json,
     read_status,
     run_program,
@@ -124,11 +125,13 @@ class SshRunner(ConnectedRunner):
             self.disconnect(handle["token"], gone=True)
             return seen_from(merge_outcomes(ended))
         if {} in outcomes or any(outcome.get("exit") != 0 for outcome in ended):
-            return Seen("lost", why="cut" if {} in outcomes else "worker")
+            known = [{"state": "running"} if outcome is None else outcome for outcome in outcomes]
+            lost = name_lost(known, [str(host) for host in handle.get("hosts", ())])
+            return Seen("lost", why="cut" if {} in outcomes else "worker", error=lost)
         return Seen("running")
 
     def fetch(self, handle: Handle, into: Path, *, seconds: float) -> None:
-        """Copy the folders of all workers to ``into``, and remove them on the hosts.
+        """Copy the folders of all workers to ``into``, and remove those that were copied on the hosts.
 
         Raise an error if the folder of the chief cannot be copied.
         """
@@ -139,8 +142,9 @@ class SshRunner(ConnectedRunner):
                 "this folder, so nothing was copied or removed. Undo any edits of the journal."
             )
         self._contacted.update(handle["hosts"])
-        fetch_all(handle["hosts"], remote, into, seconds=seconds)
-        for host in handle["hosts"]:
+        missing = fetch_all(handle["hosts"], remote, into, seconds=seconds)
+        # Workers on one host share the folder of the trial, so it stays until all of them were copied.
+        for host in (host for host in dict.fromkeys(handle["hosts"]) if host not in missing):
             with suppress(SweepError):
                 call(host, f"rm -rf {shlex.quote(remote)}")
 
@@ -253,10 +257,10 @@ def pack(work: Path, *, exclude: Path) -> Path:
     return Path(bundle.name)
 
 
-def fetch_all(hosts: Sequence[str], remote: str, into: Path, *, seconds: float) -> None:
+def fetch_all(hosts: Sequence[str], remote: str, into: Path, *, seconds: float) -> list[str]:
     """Copy the folder of the chief from the first host, with retries, and those of other workers if possible.
 
-    After ``seconds``, no other copy is started.
+    After ``seconds``, no other copy is started. Return the hosts whose folders were not copied.
     """
     until = time.monotonic() + seconds
     for attempt in range(1, MAX_TRIES + 1):
@@ -266,14 +270,18 @@ def fetch_all(hosts: Sequence[str], remote: str, into: Path, *, seconds: float) 
         except SweepError:
             if attempt == MAX_TRIES or time.monotonic() >= until:
                 raise
+    missing = []  # the missing status of a worker shows the failure, too
     for rank, host in enumerate(hosts[1:], start=1):
         left = until - time.monotonic()
-        if left <= 0:
-            return  # as after a failed copy, the missing status of a worker shows that its folder was not copied
-        with suppress(SweepError):  # its missing status shows the failure
-            folder = worker_folder(into, rank)
+        folder = worker_folder(into, rank)
+        try:
+            if left <= 0:
+                raise SweepError(f"There was no time left to copy the folder of {host}. Resume the sweep.")
             folder.mkdir(parents=True, exist_ok=True)
             copy_folder(host, str(worker_folder(remote, rank)), folder, seconds=left)
+        except SweepError:
+            missing.append(host)
+    return missing
 
 
 def copy_folder(host: str, remote: str, into: Path, *, seconds: float) -> None:

@@ -26,6 +26,7 @@ import ctypes
 import json
 import os
 import re
+import resource
 import select
 import shutil
 import signal
@@ -239,6 +240,7 @@ class Supervisor:
         if why == "exit":
             _send({"started": self.workers, "pipes": self.pipes})
             why = self._watch()
+            failure = self._name_failed() if why == "worker" else ""
         grace = self.grace if why != "exit" else min(1.0, self.grace)
         left = end_all(
             lambda: own_processes(self.folder, self.cgroup), grace=grace, turn=self._turn, statuses=self.statuses,
@@ -257,6 +259,15 @@ class Supervisor:
         reported = _report(self.folder, outcome, send=why not in ("cut", "silent"))
         return (0 if outcome["exit"] == 0 else FAILED) if reported else 3
 
+    def _name_failed(self) -> str:
+        """Return a text that names the failed worker, if there are several; else "". Called before all are ended."""
+        codes = [self.statuses.get(pid) for pid in self.workers]
+        index = next((index for index, code in enumerate(codes) if code), None)
+        if index is None or len(codes) < 2:
+            return ""
+        rank = self.request["workers"][index]["env"].get("RANK", index)
+        return f"worker {rank} of {len(codes)} ended with exit code {codes[index]}"
+
     def _note(self, state: str) -> None:
         """Write the status file, by which the command ``end`` finds the processes if both supervisors are killed."""
         status = {"state": state, "pipes": self.pipes, "cgroup": self.cgroup, **describe_machine()}
@@ -267,7 +278,14 @@ class Supervisor:
 
     def _start(self, worker: Json) -> None:
         environment = {**os.environ, **worker["env"], TOKEN_VARIABLE: self.token, SUPERVISOR_VARIABLE: self.folder}
-        cores = worker.get("cores")
+        cores, memory = worker.get("cores"), worker.get("memory_bytes")
+        if count := worker.get("core_count"):
+            usable = sorted(os.sched_getaffinity(0))
+            if count > len(usable):
+                raise OSError(f"the trial needs {count} CPU cores, but {len(usable)} are usable")
+            cores = usable[:count]
+        if memory and self.cgroup:
+            limit_memory(self.cgroup, memory * len(self.request["workers"]))
 
         def prepare() -> None:
             prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -275,6 +293,8 @@ class Supervisor:
                 signal.signal(number, signal.SIG_DFL)
             if cores:
                 os.sched_setaffinity(0, cores)
+            if memory:  # of each process, also where control groups do not limit memory
+                resource.setrlimit(resource.RLIMIT_DATA, (memory, memory))
             if self.cgroup:
                 enter_cgroup(self.cgroup)
 
@@ -506,6 +526,14 @@ def make_cgroup(token: str) -> str:
     if not usable:
         remove_cgroup(str(cgroup))
     return str(cgroup) if usable else ""
+
+
+def limit_memory(cgroup: str, memory: int) -> None:
+    """Limit the memory of all processes in ``cgroup`` to ``memory`` bytes, if the controller of memory is enabled."""
+    for name, value in (("memory.max", memory), ("memory.swap.max", 0)):
+        with contextlib.suppress(OSError):
+            if Path(cgroup, name).exists():
+                Path(cgroup, name).write_text(str(value), encoding="ascii")
 
 
 def enter_cgroup(cgroup: str) -> None:

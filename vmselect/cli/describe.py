@@ -1,0 +1,172 @@
+"""The command ``vmselect describe``, which runs a script to its first training and counts what a step computes."""
+
+from __future__ import annotations
+
+import functools
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from vmselect._io import check_place, default_folder
+from vmselect._models import Output
+from vmselect.cli.options import check_script
+from vmselect.cli.output import flag, print_err, print_out
+from vmselect.units import format_bytes
+
+if TYPE_CHECKING:
+    from vmselect._io import Place
+    from vmselect.probe.saves import Save
+    from vmselect.probe.script import ScriptRun
+    from vmselect.records import Profile
+
+REMEDY = "Call vmselect.describe(model, batch_size=..., inputs=...) in the script instead."
+
+
+class DescribeOutput(Output):
+    """What one training step computes. Bytes are those of float32; ``saved_bytes`` is kept for the backward pass."""
+
+    path: str
+    model: str | None
+    batch_size: int | None
+    examples: int | None
+    parameters: int
+    optimizer: str | None
+    precision: str | None
+    operations: int
+    product_flops: float
+    moved_bytes: float
+    saved_bytes: float | None
+    method: str
+    unknown_layers: list[str]
+    doubts: list[str]
+
+
+def describe(
+    script: Annotated[str, typer.Argument(help="Training script, or with -m a module.", show_default=False)],
+    arguments: Annotated[list[str] | None, typer.Argument(metavar="ARGS", help="Arguments for the script.")] = None,
+    module: Annotated[bool, flag("-m", help="Run SCRIPT as a module, as python -m does.")] = False,
+    path: Annotated[
+        str | None,
+        typer.Option(
+            help="Folder, URL of a folder, or .json file for the description.",
+            show_default="$VMSELECT_FOLDER, else profiles",
+        ),
+    ] = None,
+    batch_size: Annotated[int | None, typer.Option(help="Batch size, if it cannot be detected.")] = None,
+    as_json: Annotated[bool, flag("--json", help="Print the description as JSON, in the last line.")] = False,
+    brief: Annotated[bool, typer.Option("--brief", hidden=True)] = False,
+) -> None:
+    """Run a training SCRIPT to its first training, describe what a step computes, and end the script.
+
+    No GPU is needed: the description is counted from the definition of the model, and vmselect rank predicts from it
+    how long the training takes on every machine. The program ends before the first step. If a description needs a step,
+    as with generators and hand-written loops of TensorFlow, it ends after two. Nothing is saved. Options of vmselect go
+    before the name of the script.
+
+    Examples:
+
+      vmselect describe train.py --batch-size 64
+
+      vmselect rank profiles/ --epochs 50 --machines all
+    """
+    from vmselect.describing.tally import SECONDS
+    from vmselect.probe.script import Choice, probe_script
+
+    check_script("describe", script, module=module)
+    target = default_folder() if path is None else check_place("--path", path)
+    with tempfile.TemporaryDirectory(prefix="vmselect-") as folder:
+        run = probe_script(
+            script, arguments or (), Path(folder), Choice(fits=1, describing_seconds=SECONDS), module=module,
+            at_save=functools.partial(_end_at_save, target, as_json, brief), steps=1, steady_seconds=None,
+            validations=0, sample=None, batch_size=batch_size, verbose=0,
+        )  # fmt: skip
+        code = _show(run, target, as_json=as_json, brief=brief)
+    if code:
+        raise typer.Exit(code)
+
+
+def _end_at_save(target: Place, as_json: bool, brief: bool, save: Save, run: ScriptRun) -> int:
+    """Describe what was seen until ``save``, before which the program ends. Return the exit code."""
+    if not run.profiles:
+        ended = f"{save} saves before a training began, so the program was ended there."
+        print_err(
+            [f"vmselect: {ended} Save after the first training, or describe the model in the script: {REMEDY}"],
+            always=True,
+        )
+        return 2
+    return _show(run, target, as_json=as_json, brief=brief)
+
+
+def _show(run: ScriptRun, target: Place, *, as_json: bool, brief: bool = False) -> int:
+    """Write and print the description of the first training. Return the exit code.
+
+    With ``brief``, as for ``vmselect recommend``, the next command is not printed.
+    """
+    from vmselect.probe.description import without_times
+
+    profile = next((profile for profile in run.profiles if profile.work is not None), None)
+    if profile is None:
+        seen = "the training could not be described" if run.profiles else "the script contains no training"
+        problem = run.description_problem if run.profiles else None
+        why = f" ({problem.rstrip('.')})" if problem else ""
+        print_err([f"vmselect: {seen}{why}. {REMEDY}"], always=True)
+        return 1
+    described = without_times(profile)
+    written = described.save(target)
+    for line in _lines(described):
+        print_err([line]) if as_json else print_out(line)
+    if as_json:
+        print_out(_output(described, str(written)).to_json(), raw=True)
+    else:
+        print_out(f"Description in {written}" + ("" if brief else f". Next: vmselect recommend --path {target}"))
+    return 0
+
+
+def _output(profile: Profile, path: str) -> DescribeOutput:
+    work = profile.work
+    assert work is not None
+    return DescribeOutput(
+        path=path,
+        model=profile.model,
+        batch_size=profile.batch_size,
+        examples=profile.setup.examples,
+        parameters=work.parameters,
+        optimizer=work.optimizer,
+        precision=profile.environment.precision,
+        operations=sum(work.operations.count),
+        product_flops=work.product_flops,
+        moved_bytes=work.moved_bytes,
+        saved_bytes=work.saved_bytes,
+        method=work.method,
+        unknown_layers=list(work.unknown_layers),
+        doubts=list(work.doubts),
+    )
+
+
+def _lines(profile: Profile) -> Sequence[str]:
+    """The description in sentences."""
+    from vmselect.prediction.memory import describe_memory
+    from vmselect.prediction.roofline import OPTIMIZER_BYTES
+
+    work, memory = profile.work, describe_memory(profile)
+    assert work is not None
+    name, precision = profile.model or "The model", profile.environment.precision or "float32"
+    lines = [
+        f"{name}: {work.parameters:,} trained weights in {work.parameter_tensors} tensors, batch {work.batch_size}, "
+        f"computed in {precision}",
+        f"A step computes {work.product_flops / 1e9:,.4g} GFLOP of products in {sum(work.operations.count):,} "
+        f"operations and moves {format_bytes(work.moved_bytes)}.",
+    ]
+    if memory is not None:
+        peak = memory.peak(work.batch_size)
+        lines.append(
+            f"GPU memory: about {format_bytes(peak.value)} ({format_bytes(peak.low)} to {format_bytes(peak.high)})"
+        )
+    if work.optimizer is None or work.optimizer not in OPTIMIZER_BYTES:
+        lines.append(f"The optimizer ({work.optimizer or 'not seen'}) is unknown and counted like Adam.")
+    if work.unknown_layers:
+        lines.append(f"Counted in part, so that predictions are less certain: {', '.join(work.unknown_layers[:10])}")
+    return lines

@@ -1,0 +1,147 @@
+"""The command ``vmselect recommend``: from a training script on a laptop to the machine to rent."""
+
+from __future__ import annotations
+
+import functools
+import os
+import shlex
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from vmselect._io import check_place, default_folder
+from vmselect.cli.options import RankingOptions, TopOption, check_script, with_ranking_options
+from vmselect.cli.output import Format, FormatOption, flag, is_quiet, print_err
+from vmselect.cli.ranking_table import VerboseOption, print_ranking, probe_line
+from vmselect.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from vmselect._io import Place
+    from vmselect.ranking import Ranking
+    from vmselect.records import Profile
+
+
+@with_ranking_options
+def recommend(
+    script: Annotated[
+        str | None,
+        typer.Argument(help="Training script, or with -m a module.", show_default="the records in --path"),
+    ] = None,
+    arguments: Annotated[list[str] | None, typer.Argument(metavar="ARGS", help="Arguments for the script.")] = None,
+    *,
+    module: Annotated[bool, flag("-m", help="Run SCRIPT as a module, as python -m does.")] = False,
+    path: Annotated[
+        str | None,
+        typer.Option(help="Folder of the records.", show_default="$VMSELECT_FOLDER, else profiles"),
+    ] = None,
+    html: Annotated[Path | None, typer.Option(help="Also write the ranking as a page to this HTML file.")] = None,
+    top: TopOption = 10,
+    verbose: VerboseOption = False,
+    format: FormatOption = Format.table,  # noqa: A002
+    options: RankingOptions,
+) -> None:
+    """Recommend the machine to rent for a training SCRIPT, without a GPU and without an account.
+
+    The script runs unchanged on this computer up to its first training, which is described and not trained: seconds, no
+    file of yours is changed. Every machine of the catalog is ranked by the predicted time and cost. Then one line says
+    whether the batch fits into GPU memory, and one names the first probe worth its price, with commands that run
+    it. After a probe, run the command again: records of the same training in --path sharpen the answer, also without
+    SCRIPT. Give options of vmselect before the name of the script. Exit code 1 if no machine meets the limits.
+
+    Examples:
+
+      vmselect recommend --epochs 50 train.py
+
+      vmselect recommend --epochs 50 --region eu --deadline-hours 8 train.py --data images/
+
+      vmselect recommend --epochs 50 --html report.html
+    """
+    from vmselect.recommendation import (
+        explain_memory,
+        is_same_training,
+        load_own,
+        newest_description,
+        rank_training,
+    )
+
+    target = default_folder() if path is None else check_place("--path", path)
+    chosen = {"machines": "all"} | options.arguments()
+    options.check_names(chosen)  # the script may take minutes up to its first training
+    if script is not None:
+        check_script("recommend", script, module=module)
+        if options.chooses:
+            raise ArgumentError(
+                "--model and --fit choose among the records of a folder, but a script determines the training that is "
+                "ranked. Omit the script, or these options."
+            )
+        _describe(script, arguments or [], target, module=module)
+    records = load_own(str(target)) if Path(str(target)).exists() else []
+    if options.chooses:
+        records = options.choose(records)
+    described = newest_description(records)
+    if script is None:
+        print_err([_name_training(described, records)])
+    same = [profile for profile in records if is_same_training(described, profile)]
+    if "epochs" not in chosen and not any(profile.setup.epochs for profile in (described, *same)):
+        print_err(["The training does not state its number of epochs: this is for one epoch. Pass --epochs N for all."])
+        chosen["epochs"] = 1
+    ranking = options.rank_by(functools.partial(rank_training, described, records), chosen)
+    options.keep_forecasts(ranking)
+    if html is not None:
+        print_err([f"Report: {ranking.report(html).resolve().as_uri()}"])
+    words = [*(["-m"] * module), script or "train.py", *(arguments or [])]
+    steps = [explain_memory(ranking, described), *_next_steps(ranking, words)]
+    print_ranking(ranking, top=top, format=format, verbose=verbose, next_steps=steps)
+
+
+def _name_training(described: Profile, records: Sequence[Profile]) -> str:
+    """A line that names the training that is ranked, and says so if ``records`` describe others."""
+    line = f"Training: {described.model or 'unnamed'}, batch {described.batch_size}"
+    others = {profile.model for profile in records if profile.work is not None} - {described.model}
+    if not others:
+        return f"{line}."
+    names = ", ".join(sorted(name or "unnamed" for name in others))
+    return f"{line}, the newest description; --model chooses another ({names})."
+
+
+def _describe(script: str, arguments: list[str], target: Place, *, module: bool) -> None:
+    """Run ``script`` up to its first training, and write its description to ``target``.
+
+    The script runs in a process of its own, so that what it imports and changes does not meet the ranking.
+    """
+    command = [sys.executable, "-m", "vmselect", "describe", "--path", str(target), "--brief"]
+    command += ["--quiet"] * is_quiet() + ["-m"] * module
+    print_err([f"Running {script} up to its first training ..."])
+    # TensorFlow reports its instruction sets and oneDNN on standard error, which has nothing to do with the answer; no
+    # step is computed that would need them.
+    environment = {"TF_CPP_MIN_LOG_LEVEL": "3", "TF_ENABLE_ONEDNN_OPTS": "0"} | os.environ
+    done = subprocess.run([*command, script, *arguments], stdout=sys.stderr, check=False, env=environment)
+    print_err([""])
+    if done.returncode in (130, -signal.SIGINT):  # by the exit code, or by the signal itself
+        raise KeyboardInterrupt
+    if done.returncode:
+        raise ArgumentError(
+            f"{script} could not be described (exit code {done.returncode}, see above). A script that demands a GPU "
+            'can choose: device = "cuda" if torch.cuda.is_available() else "cpu". Or describe the model in Python '
+            "with vmselect.recommend(model, ...), or measure the script with vmselect probe on a machine with a GPU."
+        )
+
+
+def _next_steps(ranking: Ranking, words: list[str]) -> list[str]:
+    """Lines with the commands of the next step, which can be copied, with the ``words`` that name the script."""
+    from vmselect.recommendation import probe_commands
+
+    if not ranking:
+        return []
+    program = shlex.join(words)
+    if ranking.next_probe is None:
+        check = f"vmselect probe --instance-type {shlex.quote(ranking.best.instance_type)} {program}"
+        return [f"Next:  rent it and train; no probe is recommended. To check the time there: {check}"]
+    _, *others = probe_commands(ranking.next_probe, words)
+    lines = [probe_line(ranking, program), *(f"Or:    {command}" for command in others)]
+    return [*lines, "Then:  vmselect recommend  # here, with the new record in the folder of the records"]
