@@ -25,6 +25,9 @@ if hasattr(providers, "_get_local_constants"):
     NO_CONSTANTS, collect_constants = providers._local_constants, providers._get_local_constants
     providers._get_local_constants = lambda: NO_CONSTANTS if settings.default.derandomize else collect_constants()
 
+# The day of all tests, also in the commands that they start: prices age, and rankings change with them.
+os.environ["VMSELECT_TODAY"] = "2026-09-01"
+
 # A shell ignores SIGINT in what it runs in the background, and children inherit that: nobody would hear Ctrl-C.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -36,6 +39,12 @@ def _default_folder() -> Iterator[None]:
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         patch.setitem(os.environ, "VMSELECT_FOLDER", folder)
         yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _temporary_folder(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Create the folder of all temporary files now: two threads of a fixture that ask for it at once would both do."""
+    tmp_path_factory.getbasetemp()
 
 
 MARKS = {

@@ -68,5 +68,5 @@ def test_every_public_name_is_on_the_api_page() -> None:
 
 def test_the_readme_prints_the_two_commands() -> None:
     text = (ROOT / "README.md").read_text()
-    assert re.search(r"```\w*\npip install -e \. && vmselect demo\n```", text)
+    assert re.search(r'```\w*\npip install -e "\.\[tensorflow\]" && python examples/quickstart\.py\n```', text)
     assert re.search(r'<!-- test command -->\s*```\w*\npip install -e "\.\[test\]" && pytest\n```', text)

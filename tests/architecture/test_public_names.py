@@ -23,9 +23,11 @@ NAMES = [
     "Profile",
     "Ranking",
     "Scale",
+    "Watch",
     "Workload",
     "__version__",
     "compare",
+    "describe",
     "diagnose",
     "energy",
     "equations",
@@ -39,6 +41,7 @@ NAMES = [
     "predict",
     "probe_loop",
     "rank",
+    "recommend",
     "score",
     "serving",
     "skypilot_estimator",
@@ -49,10 +52,10 @@ NAMES = [
 NAMESPACES = {
     "energy": ["Emissions", "load_emissions", "save_emissions"],
     "serving": [
-        "Bill", "InferenceProbe", "Transfer", "clean_transfers", "probe_inference", "probe_transfer", "rank_inference",
-        "retrieve_and_infer",
+        "Bill", "Downtime", "InferenceProbe", "Transfer", "clean_transfers", "probe_inference", "probe_transfer",
+        "rank_inference", "retrieve_and_infer", "simulate_day",
     ],
-    "stats": ["Requirements", "effects", "scaling"],
+    "stats": ["Requirements", "classification_metrics", "effects", "scaling", "worker_shares"],
 }  # fmt: skip
 
 SIGNATURES = {
@@ -65,6 +68,7 @@ SIGNATURES = {
     "serving.InferenceProbe": "path calls batch_size bytes_per_item instance_type region verbose",
     "serving.probe_inference": "path batch_size clients rate seconds warmup instance_type region verbose",
     "serving.probe_transfer": "path megabytes files streams usd_per_gb budget_usd options instance_type region verbose",
+    "describe": "batch_size examples optimizer inputs epochs validation_examples precision",
     "diagnose": "cpu_threshold",
     "estimate": "epochs method batch_size examples validation_examples confidence",
     "rank": "epochs batch_size objective deadline_hours budget_usd co2_limit_kg chance machines history region market "
@@ -73,7 +77,7 @@ SIGNATURES = {
     "predict": "machines history batch_size catalog confidence",
     "compare": "by metric baseline",
     "stats.effects": "factors metric",
-    "stats.scaling": "epochs confidence model",
+    "stats.scaling": "epochs confidence model metric",
     "Plan": "runner factors machines repetitions minutes seed exclude",
     "sweep": "folder budget_usd parallel yes",
 }

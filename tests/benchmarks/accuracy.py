@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import subprocess
 import sys
@@ -79,8 +80,11 @@ def plan(parts: list[str], backends: list[str], *, quick: bool) -> Iterator[Run]
                 yield from (Run("cross-run", backend, case, number=number) for number in range(FULL_RUNS))
 
 
-def measure(run: Run, cache: Path, *, timeout: float) -> str | None:
-    """Start one run unless it is kept; what went wrong, or None."""
+def measure(run: Run, cache: Path, *, timeout: float, end: float = math.inf) -> str | None:
+    """Start one run unless it is kept; what went wrong, or None.
+
+    Each attempt takes at most ``timeout`` seconds, and none goes on after ``end`` of the monotonic clock.
+    """
     out = cache / run.name
     if is_kept(run, cache):
         return None
@@ -88,11 +92,12 @@ def measure(run: Run, cache: Path, *, timeout: float) -> str | None:
     threads = dict.fromkeys(THREADS, str(len(os.sched_getaffinity(0))))
     environment = {**os.environ, **threads, "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1"}
     for attempt in range(1, ATTEMPTS + 1):
+        left = max(0.0, min(timeout, end - time.monotonic()))
         command = [*run.command(out), *(["--accept-disturbed"] if attempt == ATTEMPTS else [])]
         try:
-            done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=timeout)
+            done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=left)
         except subprocess.TimeoutExpired:
-            return f"took longer than {timeout:.0f} s"
+            return f"took longer than {left:.0f} s"
         if done.returncode != DISTURBED:
             break
         print("disturbed, again;", end=" ", flush=True)

@@ -68,8 +68,8 @@ def _in_run(scores: Sequence[Score]) -> list[str]:
     if held < 0.88:
         broken.append(f"in-run: intervals held in {held:.0%}, less than 88 %")
     width = statistics.median(one.half_width for one in everywhere)
-    if width > 0.16:
-        broken.append(f"in-run: the median half-width is {width:.0%}, more than 16 %")
+    if width > 0.2:
+        broken.append(f"in-run: the median half-width is {width:.0%}, more than 20 %")
     return broken
 
 

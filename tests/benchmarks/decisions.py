@@ -28,7 +28,7 @@ import numpy as np
 from prediction import MAX_WORKS, Source, Work, read_source
 
 import vmselect as vs
-from vmselect.prediction.posterior import Point, Posterior, predict_log_times
+from vmselect.prediction.posterior import CONSTANTS, Computation, Constants, Point, Posterior, predict_log_times
 from vmselect.ranking.next_probe import expected_decrease
 from vmselect.ranking.options import ENOUGH_REGRET, ENOUGH_REGRET_WITHOUT_HISTORY
 from vmselect.ranking.probability import DRAWS
@@ -36,12 +36,19 @@ from vmselect.ranking.probability import DRAWS
 BINS = (0.0, 0.05, 0.2, 0.5, 0.8, 1.0)
 CLOSE = math.log(1.05)
 RUN_SPREAD = 0.03
+SNAPSHOT = "2026-08-22"
+"""Date of the shipped prices by which GPUs are compared."""
 
 
 def catalog_prices() -> dict[str, float]:
-    """USD per hour of the cheapest on-demand machine with one GPU, by GPU, also of machines that are retired."""
-    offers = vs.Catalog.embedded().offers(market="on_demand", retired=None)
-    single = offers[offers["gpu_count"] == 1]
+    """USD per hour of the cheapest on-demand machine with one GPU, by GPU, also of machines that are retired.
+
+    As in a ranking on the day of the snapshot, doubtful prices do not count, nor do stale ones of machines for rent.
+    """
+    catalog = vs.Catalog.embedded(SNAPSHOT)
+    offers = catalog.offers(market="on_demand", retired=None)
+    usable = ~catalog.is_doubtful(offers) & (offers["retired"] | ~offers["stale"]).to_numpy()
+    single = offers[usable & (offers["gpu_count"] == 1).to_numpy()]
     return {
         str(gpu): float(usd) for gpu, usd in single.groupby("gpu_model", observed=True)["usd_per_hour"].min().items()
     }
@@ -88,13 +95,20 @@ class State:
     """What is known of the objective of all candidates after some probes."""
 
     def __init__(
-        self, work: Work, log_prices: Mapping[str, float], probed: Sequence[str], history: list[Point]
+        self,
+        work: Work,
+        log_prices: Mapping[str, float],
+        probed: Sequence[str],
+        history: list[Point],
+        constants: Constants = CONSTANTS,
     ) -> None:
         self.gpus = sorted(work)
         self.rest = [gpu for gpu in self.gpus if gpu not in probed]
+        first = next(iter(work.values()))
         self.posterior: Posterior = predict_log_times(
-            [work[gpu] for gpu in probed], [work[gpu].target for gpu in self.rest], history=history
-        )
+            [work[gpu] for gpu in probed], [work[gpu].target for gpu in self.rest], history=history,
+            computation=Computation(first.model, first.work, first.cost), constants=constants,
+        )  # fmt: skip
         mean = dict(zip(self.rest, self.posterior.mean.tolist(), strict=True))
         mean |= {gpu: work[gpu].log_seconds for gpu in probed}
         self.level = np.array([mean[gpu] + log_prices[gpu] for gpu in self.gpus])
@@ -162,40 +176,61 @@ def reliability(source: Source, prices: Sequence[Mapping[str, float]], probes: i
     }  # fmt: skip
 
 
-def search(source: Source, prices: Sequence[Mapping[str, float]], models: int) -> dict[str, Any]:
-    """Probes until 90 % of the works are within 5 % of the best, and the share within 5 % where the rule stops."""
+def search(
+    source: Source, prices: Sequence[Mapping[str, float]], models: int, constants: Constants = CONSTANTS
+) -> dict[str, Any]:
+    """Probes until 90 % of the works are within 5 % of the best, and the share within 5 % where the rule stops.
+
+    ``start`` is the share of works within 5 % without any probe, where the choice has the lowest expected objective.
+    """
     enough = ENOUGH_REGRET if models else ENOUGH_REGRET_WITHOUT_HISTORY
     close: list[list[bool]] = []
     stopped: list[tuple[int, bool]] = []
+    regrets: list[list[float]] = []
     for work, history, logs in priced_works(source, prices, models):
-        slopes = predict_log_times([next(iter(work.values()))], [p.target for p in work.values()]).mean
-        prior = dict(zip(work, slopes.tolist(), strict=True))
+        prior = expect(work, history, constants)
         probed = [min(sorted(work), key=lambda gpu: prior[gpu] + logs[gpu])]
-        path: list[bool] = []
+        truth = {gpu: work[gpu].log_seconds + logs[gpu] for gpu in work}
+        losses = [truth[probed[0]] - min(truth.values())]
         end: tuple[int, bool] | None = None
         while True:
             if len(probed) == len(work):
-                path.append(True)
+                losses.append(0.0)
                 end = end or (len(probed), True)
                 break
-            state = State(work, logs, probed, history)
-            path.append(state.regret() <= CLOSE)
+            state = State(work, logs, probed, history, constants)
+            losses.append(state.regret())
             drawn = state.draws()
             expected = float(np.mean(drawn[:, state.choice] - drawn.min(axis=1)))
             if end is None and -math.expm1(-expected) < enough:
-                end = (len(probed), path[-1])
+                end = (len(probed), losses[-1] <= CLOSE)
             rate = state.gains() / np.exp([logs[gpu] for gpu in state.gpus])
             probed.append(max(state.rest, key=lambda gpu: rate[state.gpus.index(gpu)]))
-        close.append(path)
+        regrets.append(losses)
+        close.append([loss <= CLOSE for loss in losses[1:]])
         stopped.append(end)
     most = max((len(path) for path in close), default=0)
     shares = [float(np.mean([path[min(k, len(path) - 1)] for path in close])) for k in range(most)]
     needed = next((k + 1 for k, share in enumerate(shares) if share >= 0.9), None)
     return {
         "works": len(close), "gpus": most, "probes_for_90": needed, "share_by_probes": shares[:6],
+        "start": float(np.mean([losses[0] <= CLOSE for losses in regrets])) if regrets else None,
+        "regret": [float(np.mean([math.expm1(losses[min(k, len(losses) - 1)]) for losses in regrets])) for k in (0, 1)]
+        if regrets else None,
         "stops_after": float(np.mean([count for count, _ in stopped])) if stopped else None,
         "close_at_stop": float(np.mean([good for _, good in stopped])) if stopped else None,
     }  # fmt: skip
+
+
+def expect(work: Work, history: list[Point], constants: Constants) -> dict[str, float]:
+    """Expected log times without any probe; of works without description, except for a constant."""
+    first, targets = next(iter(work.values())), [point.target for point in work.values()]
+    if first.cost is None:
+        mean = predict_log_times([first], targets, constants=constants).mean
+    else:
+        computation = Computation(first.model, first.work, first.cost)
+        mean = predict_log_times([], targets, history=history, computation=computation, constants=constants).mean
+    return dict(zip(work, mean.tolist(), strict=True))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

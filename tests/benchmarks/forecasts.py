@@ -1,19 +1,18 @@
-"""How well the end of a training is forecast from its first part, on other people's learning curves and on our own.
+"""How well the end of a training is forecast after some epochs, on other people's learning curves.
 
     python tests/benchmarks/forecasts.py FOLDER             # the table that the documentation quotes
-    python tests/benchmarks/forecasts.py FOLDER --choose    # how the constant of the interval was chosen
+    python tests/benchmarks/forecasts.py FOLDER --choose    # how the constants were chosen
 
-FOLDER holds dawnbench_epochs_dev.csv and pollux_convergence.csv, which are not part of vmselect. A hash of its name
-puts each of their curves into one of two halves. The constant is chosen on the first half and on the curves that
-curves.py makes from one seed (some minutes). The second half, DAWNBench's SQuAD entries and the curves of another seed
-are only reported. Early stopping with patience 5 and 10 defines where a curve ends.
+FOLDER holds pollux_convergence.csv, dawnbench_epochs_dev.csv and zeus_epochs_to_target_dev.csv, which are not part of
+vmselect. Early stopping with patience 5 and 10 defines where a curve ends. A curve that ends before early stopping does
+shows only that the training is longer: it counts as missed if the interval ends before the curve does. Zeus' file has
+the epochs at which a run reached each of several targets, so its curves are steps. The curves of curves.py are small
+trainings that are made here (some minutes): those of one seed are chosen on, with Pollux' curves, and those of another
+are reported. Every curve has the same weight.
 """
 
 from __future__ import annotations
 
-import hashlib
-import itertools
-import math
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -29,99 +28,131 @@ from curves import make_curves
 from methodology1 import read_pollux
 
 import vmselect as vs
-from vmselect.records.convergence import HIGH_PATIENCES, ConvergenceRun, Curve, EpochsForecast, StoppingRule
+from vmselect.records.convergence import (
+    HIGH_PATIENCES,
+    MAX_IMPROVING,
+    MAX_RATIO,
+    VALUE_PATIENCES,
+    ConvergenceRun,
+    Curve,
+    EpochsForecast,
+    StoppingRule,
+)
 
-SHARES = (0.25, 0.5, 0.75)
+SEEN = (8, 10, 12, 15, 20, 25, 30, 40, 50, 60, 80)
 PATIENCES = (5, 10)
+SOURCES = ("Pollux", "DAWNBench", "Zeus", "small trainings")
 OWN = 100
-FIRST, SECOND, SQUAD = "half chosen on", "other half", "nothing chosen on"
-MADE, MADE_ANEW = "chosen on", "another seed"
+ZEUS_RUN = ["dataset", "network", "batch_size", "optimizer", "learning_rate", "run"]
 
 
 @dataclass(frozen=True)
 class Case:
-    """The first part of a curve, its forecast, and the epoch at which the training ended."""
+    """The first ``seen`` epochs of a curve, their forecast, and when the training ended (at least, if it did not)."""
 
-    group: str
     source: str
-    share: float
+    curve: int
+    seen: int
     patience: int
     end: int
-    found: EpochsForecast
+    ended: bool
+    low: float
+    improving: float
+    forecast: EpochsForecast
 
 
-def read_curves(folder: Path) -> Iterator[tuple[str, str, list[float]]]:
-    """Group, source and values of every curve, larger is better."""
-    data = pd.read_csv(folder / "dawnbench_epochs_dev.csv")
-    for (task, name), part in data.groupby(["task", "entry"]):
-        group, source = (half_of(str(name)), "DAWNBench CIFAR-10") if task == "CIFAR10" else (SQUAD, "DAWNBench SQuAD")
-        yield group, source, list(part.sort_values("epoch")["quality"])
-    for model, curves in read_pollux(folder).items():
-        for size, values in curves.items():
-            yield half_of(f"{model}-{size}"), "Pollux", values
+def read_curves(folder: Path, *, seed: int = 1) -> Iterator[tuple[str, list[float]]]:
+    """Source and values of every curve; larger is better. ``seed`` is that of the small trainings."""
+    for curves in read_pollux(folder).values():
+        for values in curves.values():
+            yield "Pollux", list(values)
+    for _, part in pd.read_csv(folder / "dawnbench_epochs_dev.csv").groupby(["task", "entry"]):
+        yield "DAWNBench", list(part.sort_values("epoch")["quality"])
+    for values in make_curves(OWN, seed=seed):
+        yield "small trainings", values
+    targets = pd.read_csv(folder / "zeus_epochs_to_target_dev.csv")
+    targets = targets[np.isfinite(targets["target_epoch"]) & (targets["target_epoch"] > 0)]
+    for _, part in targets.groupby(ZEUS_RUN):
+        reached = part.groupby("target_metric")["target_epoch"].min()
+        rising = len(reached) < 3 or np.corrcoef(reached.index, reached)[0, 1] > 0
+        level = reached.index.to_numpy(dtype=float) * (1.0 if rising else -1.0)
+        epochs = range(1, int(reached.max()) + 1)
+        yield "Zeus", [float(max(level[reached.to_numpy() <= epoch], default=-1e9)) for epoch in epochs]
 
 
-def half_of(name: str) -> str:
-    """Which half a curve belongs to."""
-    return (FIRST, SECOND)[int(hashlib.sha256(name.encode()).hexdigest(), 16) % 2]
-
-
-def list_cases(curves: Iterator[tuple[str, str, list[float]]]) -> Iterator[Case]:
-    """Every part of every curve that early stopping ends, where it is long enough for a forecast."""
-    for group, source, values in curves:
+def list_cases(curves: Iterator[tuple[str, list[float]]]) -> Iterator[Case]:
+    """Every beginning of every curve before its end."""
+    for number, (source, values) in enumerate(curves):
         for patience in PATIENCES:
             rule = StoppingRule(monitor="metric", mode="max", patience=patience)
             end = rule.stop_after(enumerate(values, 1))
-            for share in SHARES if end else ():
-                found = part_of(values, math.floor(share * (end or 0)), rule).forecast()
-                if math.isfinite(found.value) and end:
-                    yield Case(group, source, share, patience, end, found)
+            for seen in SEEN:
+                if seen < len(values) and (end is None or seen < end):
+                    run = part_of(values, seen, rule)
+                    low = run.forecast(confidence=0.5).low
+                    best = np.maximum.accumulate(values[:seen])
+                    improving = float(np.mean(np.diff(best)[-patience:] > 0))
+                    last = end or len(values) + 1
+                    yield Case(source, number, seen, patience, last, end is not None, low, improving, run.forecast())
 
 
 def part_of(values: Sequence[float], count: int, rule: StoppingRule) -> ConvergenceRun:
     """The first ``count`` epochs of a run that is still going."""
     return ConvergenceRun(
-        created=datetime.now(UTC), batch_size=1, rule=rule, epochs_run=max(count, 1), ended=False,
+        created=datetime.now(UTC), batch_size=1, rule=rule, epochs_run=count, ended=False,
         curve=Curve.of(dict(enumerate(values[:count], 1))),
     )  # fmt: skip
 
 
+def average(cases: Sequence[Case], values: Sequence[float]) -> float:
+    """Mean of ``values`` in which every curve and patience has the same weight."""
+    keys = [(case.curve, case.patience) for case in cases]
+    weights = [1 / keys.count(key) for key in keys]
+    return float(np.average(values, weights=weights)) if cases else float("nan")
+
+
 def choose(cases: list[Case]) -> None:
-    """How far coverage is from 90 % in the worst set and share, by the number of patiences."""
-    for times in np.arange(3.0, 6.25, 0.25):
-        held = []
-        for key in itertools.product((FIRST, MADE), SHARES):
-            some = [case for case in cases if (case.group, case.share) == key]
-            held.append(np.mean([c.end <= c.found.value + (times - 1) * c.patience for c in some]))
-        worst = max(abs(share - 0.9) for share in held)
-        print(f"HIGH_PATIENCES {times}: {worst:.3f} ({', '.join(f'{share:.0%}' for share in held)})")
+    """Coverage by the upper bound and by the recent improvements, and error by the number of patiences forecast."""
+    for source in ("Pollux", "small trainings"):
+        here = [case for case in cases if case.source == source]
+        for times in (5.0, 5.5, 6.0, 6.5, 7.0, 7.5, 8.0, 8.5, 9.0):
+            tried = [
+                case
+                for case in here
+                if case.improving <= MAX_IMPROVING and case.seen + times * case.patience <= MAX_RATIO * case.low
+            ]
+            held = average(tried, [case.end <= case.seen + times * case.patience for case in tried])
+            print(f"{source}, HIGH_PATIENCES {times}: held {held:.1%}, usable {len(tried) / len(here):.0%}")
+        near = [case for case in here if case.seen + HIGH_PATIENCES * case.patience <= MAX_RATIO * case.low]
+        for least in (0.0, 0.2, 0.4, 0.6, 0.8):
+            part = [case for case in near if least < case.improving <= least + 0.2]
+            held = average(part, [case.end <= case.seen + HIGH_PATIENCES * case.patience for case in part])
+            print(f"{source}, improved in {least:.0%} to {least + 0.2:.0%}: held {held:.0%} of {len(part)}")
+    ended = [case for case in cases if case.source == "Pollux" and case.ended and case.forecast.is_usable]
+    for times in (1, 1.5, 2, 2.5, 3, 3.5):
+        errors = [abs((case.seen + times * case.patience) / case.end - 1) for case in ended]
+        print(f"VALUE_PATIENCES {times}: mean error {average(ended, errors):.1%}")
 
 
 def report(cases: list[Case]) -> None:
-    """Errors and coverage by group, source and share seen."""
-    print("| curves | seen | parts | mean error | median | in interval | below | above | cannot tell |")
-    print("|---|---|" + "---:|" * 7)
-    for group in (MADE, FIRST, SECOND, MADE_ANEW, SQUAD):
-        sources = sorted({case.source for case in cases if case.group == group})
-        for share in SHARES:
-            some = [case for case in cases if (case.group, case.share) == (group, share)]
-            if not some:
-                continue
-            errors = [abs(case.found.value / case.end - 1) for case in some]
-            below = np.mean([case.end < case.found.low for case in some])
-            above = np.mean([case.end > case.found.high for case in some])
-            unsure = np.mean([not case.found.is_usable for case in some])
-            print(
-                f"| {' and '.join(sources)}, {group} | {share:.0%} | {len(some)} | {np.mean(errors):.1%} | "
-                f"{np.median(errors):.1%} | {1 - below - above:.0%} | {below:.0%} | {above:.0%} | {unsure:.0%} |"
-            )
+    """Share of refused forecasts, coverage and error by source."""
+    print("| curves | beginnings | no forecast | in interval | mean error |")
+    print("|---|" + "---:|" * 4)
+    for source in SOURCES:
+        here = [case for case in cases if case.source == source]
+        made = [case for case in here if case.forecast.is_usable]
+        # The lower bound is certain; of a training that did not end, only the upper bound can be missed.
+        inside = [case.end <= case.forecast.high for case in made]
+        ended = [case for case in made if case.ended]
+        error = average(ended, [abs(case.forecast.value / case.end - 1) for case in ended])
+        print(
+            f"| {source} | {len(here)} | {1 - len(made) / len(here):.0%} | {average(made, inside):.0%} | {error:.0%} |"
+        )
 
 
 if __name__ == "__main__":
     if len(sys.argv) not in (2, 3) or sys.argv[2:] not in ([], ["--choose"]):
         sys.exit("usage: forecasts.py FOLDER [--choose]")
-    print(f"vmselect {vs.__version__}, HIGH_PATIENCES {HIGH_PATIENCES}\n")
-    seeds = {MADE: 0} if sys.argv[2:] else {MADE: 0, MADE_ANEW: 1}
-    own = ((group, "small trainings", values) for group, s in seeds.items() for values in make_curves(OWN, seed=s))
-    everything = list(list_cases(itertools.chain(own, read_curves(Path(sys.argv[1])))))
+    print(f"vmselect {vs.__version__}, HIGH_PATIENCES {HIGH_PATIENCES}, VALUE_PATIENCES {VALUE_PATIENCES}\n")
+    everything = list(list_cases(read_curves(Path(sys.argv[1]), seed=7 if sys.argv[2:] else 1)))
     (choose if sys.argv[2:] else report)(everything)

@@ -20,6 +20,7 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from vmselect.intervals import Interval
 from vmselect.prediction import hardware
 from vmselect.prediction.hardware import MemoryModel, bound_fixed
 
@@ -103,17 +104,22 @@ def measure(name: str, sizes: Sequence[int]) -> tuple[Fixed, dict[int, float]]:
     return (2 * trained + other + slots, trained + other + slots), planned
 
 
-def score(fixed: Fixed, planned: Mapping[int, float], probed: Sequence[int]) -> list[tuple[int, float, bool]]:
-    """Batch size, relative error of the estimate and whether its interval contains the plan, where not ``probed``."""
+def estimate_others(
+    fixed: Fixed, planned: Mapping[int, float], probed: Sequence[int]
+) -> list[tuple[int, Interval[float]]]:
+    """Batch sizes that were not ``probed``, with their estimates; none if the probed peaks do not grow."""
     peaks = tuple((size, planned[size]) for size in sorted(probed))
     model = MemoryModel(peaks=peaks, fixed=bound_fixed(*fixed, peaks[0][1]) if len(peaks) == 1 else None)
-    found = []
-    for size in sorted(set(planned) - set(probed)):
-        peak = model.peak(size)
-        if math.isnan(peak.value):
-            continue  # the probed peaks do not grow
-        found.append((size, peak.value / planned[size] - 1, bool(peak.contains(planned[size]))))
-    return found
+    found = [(size, model.peak(size)) for size in sorted(set(planned) - set(probed))]
+    return [(size, peak) for size, peak in found if not math.isnan(peak.value)]
+
+
+def score(fixed: Fixed, planned: Mapping[int, float], probed: Sequence[int]) -> list[tuple[int, float, bool]]:
+    """Batch size, relative error of the estimate and whether its interval contains the plan, where not ``probed``."""
+    return [
+        (size, peak.value / planned[size] - 1, bool(peak.contains(planned[size])))
+        for size, peak in estimate_others(fixed, planned, probed)
+    ]
 
 
 def score_each(fixed: Fixed, planned: Mapping[int, float], margin: float) -> list[tuple[int, float, bool]]:

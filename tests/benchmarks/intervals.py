@@ -30,6 +30,7 @@ import pandas as pd
 
 import vmselect as vs
 from vmselect.estimation import batch_sizes, robust
+from vmselect.estimation.runtime import RuntimeEstimate
 
 SEEN = (3, 5)
 OTHER_UNITS = {("minigo", "epoch"), ("dlrm", "epoch"), ("dlrm", "block"), ("bert", "epoch")}
@@ -118,28 +119,42 @@ def _read_sizes(data: pd.DataFrame) -> Iterator[Sizes]:
             yield Sizes(str(part["source"].iloc[0]), str(part["model"].iloc[0]), times)
 
 
-def predict_runs(runs: Sequence[Run]) -> Iterator[Score]:
-    """Scores of whole runs, predicted from their own first units and from those of the previous run."""
+def pair_runs(runs: Sequence[Run]) -> Iterator[tuple[str, Run, list[float]]]:
+    """What is seen, the run to predict, and the units that are seen: its own first ones, and those of another run."""
     before: dict[str, Run] = {}
     for run in runs:
         earlier, before[run.group] = before.get(run.group), run
         for seen in SEEN:
             for probed, how in ((run, "of the run"), (earlier, "of another run")):
                 if probed and min(len(probed.seconds), len(run.seconds)) > seen and min(*probed.seconds[:seen]) > 0:
-                    yield _predict(run, probed.seconds[:seen], f"{seen} units {how}")
+                    yield f"{seen} units {how}", run, probed.seconds[:seen]
 
 
-def _predict(run: Run, units: Sequence[float], seen: str) -> Score:
+def estimate_units(units: Sequence[float], count: int) -> RuntimeEstimate:
+    """Estimate of a run of ``count`` units, the first of which took ``units`` seconds."""
     profile = vs.Profile.from_times(first_epoch_seconds=units[0], later_epoch_seconds=list(units[1:]))
-    count, true = len(run.seconds), sum(run.seconds)
-    found = vs.estimate(profile, epochs=count)
-    simple = units[0] + float(np.median(units[1:])) * (count - 1)
-    inside, width = found.low <= true <= found.high, (found.high - found.low) / 2 / found.seconds
-    return Score(run.source, run.task, seen, abs(found.seconds / true - 1), abs(simple / true - 1), inside, width)
+    return vs.estimate(profile, epochs=count)
 
 
-def predict_sizes(setups: Sequence[Sizes]) -> Iterator[Score]:
-    """Scores of the sizes between two and three probed ones (at most ``MAX_SETS`` sets per setup, chosen at random)."""
+def predict_runs(runs: Sequence[Run]) -> Iterator[Score]:
+    """Scores of whole runs, predicted from their own first units and from those of the previous run."""
+    for seen, run, units in pair_runs(runs):
+        count, true = len(run.seconds), sum(run.seconds)
+        found = estimate_units(units, count)
+        simple = units[0] + float(np.median(units[1:])) * (count - 1)
+        inside, width = found.low <= true <= found.high, (found.high - found.low) / 2 / found.seconds
+        errors = abs(found.seconds / true - 1), abs(simple / true - 1)
+        yield Score(run.source, run.task, seen, *errors, inside, width)
+
+
+Probed = tuple[int, ...]
+
+
+def interpolate_sizes(setups: Sequence[Sizes]) -> Iterator[tuple[Sizes, Probed, int, batch_sizes.StepTime]]:
+    """Setup, probed sizes, and a size between them with its estimate.
+
+    Of each setup, at most ``MAX_SETS`` pairs and triples of sizes are probed, chosen at random.
+    """
     random = np.random.default_rng(0)
     for setup, count in itertools.product(setups, (2, 3)):
         sets = list(itertools.combinations(sorted(setup.times), count))
@@ -149,10 +164,16 @@ def predict_sizes(setups: Sequence[Sizes]) -> Iterator[Score]:
             known = {size: setup.times[size] for size in chosen}
             for size in sorted(set(setup.times) - set(chosen)):
                 if chosen[0] < size < chosen[-1]:
-                    at, true = batch_sizes.interpolate_time(known, size), setup.times[size]
-                    inside = at.value * (1 - at.below) <= true <= at.value * (1 + at.above)
-                    error, width = abs(at.value / true - 1), (at.below + at.above) / 2
-                    yield Score(setup.source, setup.model, f"{count} sizes", error, error, inside, width)
+                    yield setup, chosen, size, batch_sizes.interpolate_time(known, size)
+
+
+def predict_sizes(setups: Sequence[Sizes]) -> Iterator[Score]:
+    """Scores of the sizes between two and three probed ones."""
+    for setup, chosen, size, at in interpolate_sizes(setups):
+        true = setup.times[size]
+        inside = at.value * (1 - at.below) <= true <= at.value * (1 + at.above)
+        error, width = abs(at.value / true - 1), (at.below + at.above) / 2
+        yield Score(setup.source, setup.model, f"{len(chosen)} sizes", error, error, inside, width)
 
 
 def print_growth(setups: Sequence[Sizes]) -> None:

@@ -1,6 +1,10 @@
 """What measuring costs: the stopwatch alone, and a fit of a small CNN with and without a probe.
 
     python tests/benchmarks/overhead.py [--pairs 12] [--steps 40] [--kind probe ...] [--backend jax ...] [--json FILE]
+    python tests/benchmarks/overhead.py --watch
+
+The second command takes about half a minute and measures only the hooks, which a watch calls at every step: those of a
+callback that does nothing, of a probe and of a watch take turns. The time of the updates of the watch is taken off.
 
 Four kinds of the same fit take turns: without any callback, with a callback whose batch hook does nothing, with a probe
 that watches it whole, and with one that samples the machine and learns the wait for input as well.
@@ -47,29 +51,84 @@ def time_timer(steps: int = 200_000) -> float:
     return best * 1e6
 
 
-def time_hooks(steps: int = 100_000) -> float:
-    """Microseconds per step of the probe's two hooks, as Keras calls them."""
+def make_callback(kind: str) -> Any:
+    """A callback of this kind, which keeps no record."""
+    import keras
+
     import vmselect as vs
+
+    class Idle(keras.callbacks.Callback):
+        def on_train_batch_begin(self, batch, logs=None):
+            pass
+
+        def on_train_batch_end(self, batch, logs=None):
+            pass
+
+    options: dict[str, Any] = {"path": False, "verbose": 0, "instance_type": "none", "region": "none", "batch_size": 1}
+    if kind == "idle hook":
+        return Idle()
+    if kind == "probe":
+        return vs.IterationProbe(stop=False, **options)
+    return vs.Watch(usd_per_hour=1, budget_usd=1e9, on_limit="stop", **options)
+
+
+def time_hooks(kind: str = "probe", steps: int = 100_000) -> float:
+    """Microseconds per step of the two hooks of a callback, as Keras calls them, without the updates of a watch.
+
+    This is processor time of the thread: other programs make it longer, but do not count themselves.
+    """
+    from vmselect.watching.account import Account
 
     class Model:
         stop_training = False
 
-    best = float("inf")
-    for _ in range(7):
-        probe = vs.IterationProbe(stop=False, verbose=0, instance_type="none", region="none", batch_size=1)
-        probe.set_params({"epochs": 1, "steps": steps})
-        probe.set_model(Model())
-        probe.on_train_begin()
-        probe.on_epoch_begin(0)
+    updates = 0.0
+    update = Account.update
+
+    def timed(*arguments: Any, **options: Any) -> float:
+        nonlocal updates
+        began = time.thread_time()
+        following = update(*arguments, **options)
+        updates += time.thread_time() - began
+        return following
+
+    Account.update = timed
+    try:
+        callback = make_callback(kind)
+        callback.set_params({"epochs": 1, "steps": steps})
+        callback.set_model(Model())
+        callback.on_train_begin()
+        callback.on_epoch_begin(0)
         logs = {"loss": 1.0}
-        began = time.perf_counter()
+        before, began = updates, time.thread_time()
         for batch in range(steps):
-            probe.on_train_batch_begin(batch, logs=logs)
-            probe.on_train_batch_end(batch, logs=logs)
-        best = min(best, (time.perf_counter() - began) / steps)
-        probe.on_epoch_end(0)
-        probe.on_train_end()
-    return best * 1e6
+            callback.on_train_batch_begin(batch, logs=logs)
+            callback.on_train_batch_end(batch, logs=logs)
+        taken = time.thread_time() - began - (updates - before)
+        callback.on_epoch_end(0)
+        callback.on_train_end()
+    finally:
+        Account.update = update
+    return taken / steps * 1e6
+
+
+HOOKS = ("idle hook", "probe", "watch")
+
+
+def report_hooks(rounds: int = 15) -> None:
+    """Print what the hooks of a watch take, in rounds in which all kinds take turns."""
+    taken: dict[str, list[float]] = {kind: [] for kind in HOOKS}
+    for turn in range(rounds):
+        for place in range(len(HOOKS)):
+            kind = HOOKS[(turn + place) % len(HOOKS)]
+            taken[kind].append(time_hooks(kind))
+    for kind, readings in taken.items():
+        low, middle, high = statistics.quantiles(readings, n=4)
+        print(f"hooks of a callback, {kind}: {middle:.2f} ({low:.2f} to {high:.2f}) microseconds a step")
+    for other in HOOKS[:-1]:
+        more = [mine - its for mine, its in zip(taken["watch"], taken[other], strict=True)]
+        low, middle, high = statistics.quantiles(more, n=4)
+        print(f"watch minus {other}: {middle:+.2f} ({low:+.2f} to {high:+.2f}) microseconds a step")
 
 
 def time_sample(readings: int = 200) -> float:
@@ -163,12 +222,16 @@ def main() -> None:
     parser.add_argument("--kind", nargs="*", default=list(KINDS), choices=KINDS)
     parser.add_argument("--backend", nargs="*", default=["tensorflow", "jax", "torch"])
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write what was measured, unrounded")
+    parser.add_argument("--watch", action="store_true", help="measure only the hooks that a watch calls at every step")
     parser.add_argument("--inner", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.inner:
         print(json.dumps(time_fits(options.pairs, options.steps, options.kind)))
         return
-    timer, hooks, sample = time_timer(), time_hooks(), time_sample()
+    if options.watch:
+        report_hooks()
+        return
+    timer, hooks, sample = time_timer(), min(time_hooks() for _ in range(7)), time_sample()
     print(f"stopwatch alone: {timer:.2f} microseconds a step")
     print(f"both hooks of the probe: {hooks:.2f} microseconds a step\n")
     print(f"one sample of the machine: {sample:.2f} milliseconds of processor time\n")

@@ -2,10 +2,11 @@
 
     python tests/benchmarks/prediction.py FOLDER_OR_CSV...            # with the shipped constants, about two minutes
     python tests/benchmarks/prediction.py FOLDER --refit              # leave one source out, about ten minutes
+    python tests/benchmarks/prediction.py FOLDER --zero               # from descriptions, about fifteen minutes
 
-Each CSV has the columns source, model, precision, config, batch_size, gpu, gpu_count, nodes, time and time_unit. Rows
-with several GPUs are ignored. For every work and every GPU on which it was measured, that GPU is the probe and all
-others are predicted. The history consists of other models of the same source.
+Each CSV has the columns source, model, precision, config, batch_size, gpu, gpu_count, nodes, time and time_unit. All
+but model, gpu and time may be missing. Rows with several GPUs are ignored. For every work and every GPU on which it was
+measured, that GPU is the probe and all others are predicted. The history consists of other models of the same source.
 
 With ``--second chosen``, only the first of two probes is any GPU; the second is the one whose probe is expected to
 reduce the variance of the other predictions most, as a user who probes twice would choose without regard to prices.
@@ -20,6 +21,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import combinations
@@ -34,6 +36,7 @@ from scipy.optimize import minimize
 from vmselect.catalog.gpus import figures_of, read_precision
 from vmselect.prediction.posterior import (
     CONSTANTS,
+    Computation,
     Constants,
     Point,
     Target,
@@ -44,6 +47,8 @@ from vmselect.prediction.posterior import (
     predict_log_times,
 )
 
+USUAL = {"precision": "fp32", "config": "", "batch_size": float("nan"), "gpu_count": 1, "nodes": 1, "time_unit": ""}
+"""Values of columns that a table may lack."""
 MAX_WORKS = 6
 """Works of each model that are predicted, so that a source with many batch sizes takes no hours."""
 Work = dict[str, Point]
@@ -68,6 +73,7 @@ class Score:
 def read_source(path: Path) -> tuple[Source, list[str]]:
     """Points by model and work, with the median over hosts; and the GPUs without published figures."""
     rows = pd.read_csv(path)
+    rows = rows.assign(**{name: value for name, value in USUAL.items() if name not in rows.columns})
     rows = rows[(rows["gpu_count"] == 1) & (rows["nodes"] == 1)]
     found: Source = {}
     missing: set[str] = set()
@@ -75,6 +81,7 @@ def read_source(path: Path) -> tuple[Source, list[str]]:
     per_item = rows["time_unit"].eq("s/item/gpu")
     rows = rows.assign(
         config=[text if isinstance(text, str) else "" for text in rows["config"].astype(object)],
+        precision=rows["precision"].fillna(USUAL["precision"]),
         batch_size=rows["batch_size"].where(~per_item).fillna(0.0),
     )
     # Times per epoch or item are no step times: they are only comparable, so they must not count as short steps.
@@ -129,9 +136,10 @@ def predictions(
                 rest = [gpu for gpu in sorted(points) if gpu not in probed]
                 if not rest:
                     continue
+                first = points[rest[0]]
                 result = predict_log_times(
-                    [points[gpu] for gpu in probed], [points[gpu].target for gpu in rest],
-                    history=history, constants=constants,
+                    [points[gpu] for gpu in probed], [points[gpu].target for gpu in rest], history=history,
+                    computation=Computation(first.model, first.work, first.cost), constants=constants,
                 )  # fmt: skip
                 low, high = result.interval(0.9)
                 for at, gpu in enumerate(rest):
@@ -217,7 +225,7 @@ def fit_constants(sources: Sequence[Source], *, iterations: int = 20) -> Constan
         c, total = _as_constants(vector), 0.5 * float(np.sum(((vector - center) / spread) ** 2))
         for rows, times in data:
             works = rows.keys["work"]
-            residual, _ = _center(works, times - rows.features @ np.array(c.slopes))
+            residual, _ = _center(rows, times - rows.features @ np.array(c.slopes))
             own, unknown = _own_covariance(rows, c)
             factor = cho_factor(own + unknown + _shared_covariance(rows, c) + 1e-6 * np.eye(len(times)))
             squares = float(residual @ cho_solve(factor, residual))
@@ -244,7 +252,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--only", nargs="+", default=None, help="names of the sources that are scored")
     parser.add_argument("--complete", action="store_true", help="use only works that were measured on every GPU")
     parser.add_argument("--second", choices=("any", "chosen"), default="any", help="how the second probe is chosen")
+    parser.add_argument(
+        "--zero", action="store_true", help="score predictions from descriptions, with constants of other sources"
+    )
     given = parser.parse_args(arguments)
+    if given.zero:
+        sys.path.insert(0, str(Path(__file__).parent))
+        from zero_probes import print_tables
+
+        for folder in given.paths:
+            print_tables(folder, given.only)
+        return 0
     files = [file for path in given.paths for file in (sorted(path.glob("*.csv")) if path.is_dir() else [path])]
     read = {file.stem: read_source(file) for file in files}
     scores = []

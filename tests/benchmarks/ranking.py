@@ -103,11 +103,11 @@ def make_ranking(types: int, regions: int, batch_sizes: int, counts: int) -> tup
     """A ranking, and the seconds that its steps took."""
     profiles, catalog = make_profiles(types, batch_sizes), make_catalog(types, regions)
     settings = Settings.read(
-        epochs=range(5, 5 + counts), objective={"cost": 0.5, "time": 0.5}, market="all",
+        epochs=range(5, 5 + counts), objective={"cost": 0.5, "time": 0.5}, market="all", region="all",
         interruptions={"per_hour": 0.05, "checkpoint_minutes": 30},
     )  # fmt: skip
     marks = [time.perf_counter()]
-    measured = Measured(profiles, lambda some, _: fit_runtime(some))
+    measured = Measured(profiles, lambda some, *_: fit_runtime(some))
     marks.append(time.perf_counter())
     candidates, _ = join_offers(measured.machine_estimates, catalog, settings)
     marks.append(time.perf_counter())

@@ -9,7 +9,6 @@ import os
 import signal
 import subprocess
 import sys
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ import vmselect as vs
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 
+from descriptions import make_description
 from profiles import make_profile
 
 mcp = pytest.importorskip("mcp", reason="the MCP SDK is not installed: no server was started")
@@ -27,10 +27,10 @@ mcp = pytest.importorskip("mcp", reason="the MCP SDK is not installed: no server
 CLI = ["-c", "from vmselect.cli import main; main()", "mcp"]
 PLAN = {"command": "python train.py", "runner": "skypilot", "factors": {"instance_type": ["g5.xlarge"]}, "minutes": 30}
 CALLS: dict[str, dict[str, Any]] = {
+    "recommend": {"profiles": ["described"], "epochs": 50, "region": "eu"},
     "prices": {"instance_type": ["g4dn.xlarge", "g5.xlarge"], "market": "all"},
     "estimate": {"profiles": ["profiles"], "epochs": 50},
     "rank": {"profiles": ["profiles"], "epochs": [5, 50], "objective": {"cost": 0.5, "time": 0.5}, "market": "all"},
-    "next_probe": {"profiles": ["profiles"], "epochs": 5000, "machines": ["g6.xlarge", "g6e.xlarge"]},
     "check": {"profiles": ["profiles"]},
     "compare": {"paths": ["profiles"], "by": "instance_type"},
     "plan_sweep": PLAN,
@@ -61,6 +61,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     where = tmp_path_factory.mktemp("mcp") / "project"
     for name, seconds in (("g4dn.xlarge", 0.2), ("g5.xlarge", 0.08)):
         make_profile(name, [seconds * (1 + 0.01 * (i % 5)) for i in range(60)]).save(where / "profiles")
+    make_description().save(where / "described")
     return where
 
 
@@ -131,13 +132,6 @@ def test_the_ranking_is_that_of_python(session: dict[str, Any], folder: Path) ->
     profiles = vs.load_profiles(folder / "profiles")
     ranking = vs.rank(profiles, epochs=[5, 50], objective={"cost": 0.5, "time": 0.5}, market="all")
     assert answer(session, "rank") == json.loads(ranking.to_json(top=20))
-
-
-def test_the_next_probe_is_that_of_python(session: dict[str, Any], folder: Path) -> None:
-    ranking = vs.rank(vs.load_profiles(folder / "profiles"), epochs=5000, machines=["g6.xlarge", "g6e.xlarge"])
-    probe = ranking.next_probe
-    assert answer(session, "next_probe")["next_probe"] == (plain(asdict(probe)) if probe else None)
-    assert answer(session, "next_probe")["verdict"] == ranking.verdict
 
 
 def test_findings_are_those_of_the_profiles(session: dict[str, Any], folder: Path) -> None:

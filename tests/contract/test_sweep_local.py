@@ -114,6 +114,41 @@ def test_commands_run_in_the_folder_of_the_sweep_with_its_variables(work: Path) 
     assert environment["BACKEND"] == "x 64"
 
 
+LIMITED = """
+import json, os, resource, sys
+facts = {"cores": len(os.sched_getaffinity(0)), "data": resource.getrlimit(resource.RLIMIT_DATA)[0]}
+try:
+    bytearray(600 * 2**20)
+    facts["fits"] = True
+except MemoryError:
+    facts["fits"] = False
+with open(f"limits-{os.environ['VMSELECT_FACTOR_MEMORY_GIB']}.json", "w") as file:
+    json.dump(facts, file)
+"""
+
+
+def test_factors_limit_cores_and_memory(work: Path) -> None:
+    (work / "train.py").write_text(LIMITED + RECORD)
+    plan = vs.Plan(
+        [PYTHON, "train.py", "8"], factors={"machine": ["small"], "cores": [1], "memory_gib": [0.5, 4]},
+        machines={"small": {"usd_per_hour": 1.0}}, minutes=2,
+    )  # fmt: skip
+    result = vs.sweep(plan, work / "out", budget_usd=5.0, yes=True)
+    assert {record.factors["memory_gib"] for record in result.records} == {0.5, 4}
+    small, large = (json.loads((work / f"limits-{gib}.json").read_text()) for gib in ("0.5", "4"))
+    assert small == {"cores": 1, "data": 2**29, "fits": False}
+    assert large == {"cores": 1, "data": 4 * 2**30, "fits": True}
+
+
+def test_the_worker_that_failed_is_named_in_the_message(work: Path) -> None:
+    (work / "train.py").write_text("import os, sys, time\nif os.environ['RANK'] == '1': sys.exit(7)\ntime.sleep(60)\n")
+    plan = vs.Plan([PYTHON, "train.py"], factors={"machine": ["m"], "nodes": [3]}, machines={"m": {}}, minutes=1)
+    vs.sweep(plan, work / "out", yes=True)
+    state = read_state(work / "out")
+    (attempt,) = state.all_attempts
+    assert (attempt.why, attempt.error) == ("worker", "worker 1 of 3 ended with exit code 7")
+
+
 def test_cores_and_threads_are_pinned(work: Path) -> None:
     (work / "train.py").write_text(
         RECORD + "\nopen('cores', 'w').write(f'{len(os.sched_getaffinity(0))} {os.environ[\"OMP_NUM_THREADS\"]}')\n"

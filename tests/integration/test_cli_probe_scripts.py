@@ -64,6 +64,9 @@ threading.Thread(target=train, args=(make(),)).start()
 WRITING = """
 train(make(), callbacks=[keras.callbacks.CSVLogger("log.csv")])
 numpy.save("predictions.npy", numpy.ones(3))
+"""
+ALARMED = """
+train(make())
 import time
 for _ in range(600):
     if os.path.exists("notice") and os.path.getsize("notice"):
@@ -105,6 +108,7 @@ class Script:
     files: dict[str, str] = field(default_factory=dict)
     environment: dict[str, str] = field(default_factory=dict)
     backend: str = "jax"
+    command: tuple[str, ...] = ("probe", "--steps", "3")
 
 
 SCRIPTS = {
@@ -114,9 +118,11 @@ SCRIPTS = {
     "failed at once, then in a thread": Script(FAILED_AT_ONCE + IN_A_THREAD),
     "failed within": Script(FAILED_WITHIN + "train(make())"),
     "two fits of three": Script(THREE_FITS, ("--fits", "2", "--name", "frozen", "--name", "tuned")),
-    "writing": Script(
-        WRITING, ("--alarm", shlex.join([sys.executable, "-c", NOTICE]), "--alarm-cpu", "0", "--alarm-seconds", "0",
+    "writing": Script(WRITING),
+    "alarmed": Script(
+        ALARMED, ("--alarm", shlex.join([sys.executable, "-c", NOTICE]), "--alarm-cpu", "0", "--alarm-seconds", "0",
                   "--sample", "0.1"),
+        command=("watch",),
     ),
     "in a sweep": Script(THREE_FITS, ("--fit", "2", "--sample", "0"), environment={"VMSELECT_FOLDER": "records"}),
     "third fit": Script(THREE_FITS, ("--fit", "3", "--name", "last")),
@@ -150,7 +156,7 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], Ra
             (folder / name).parent.mkdir(exist_ok=True)
             (folder / name).write_text(text, encoding="utf-8")
         path = [] if "VMSELECT_FOLDER" in script.environment else ["--path", "out"]
-        command = [*CLI, "probe", *path, "--steps", "3", *script.options, *script.target]
+        command = [*CLI, script.command[0], *path, *script.command[1:], *script.options, *script.target]
         environment = {**os.environ, "KERAS_BACKEND": script.backend, **script.environment}
         done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder, env=environment)
         return Ran(folder, done)
@@ -186,7 +192,7 @@ def test_what_the_script_writes_in_other_ways_is_written(ran: Callable[[str], Ra
 
 
 def test_an_alarm_of_the_command_line_is_given(ran: Callable[[str], Ran]) -> None:
-    folder, _ = ran("writing")
+    folder, _ = ran("alarmed")
     assert "0%" in (folder / "notice").read_text()
 
 

@@ -228,17 +228,18 @@ except ValueError:
 )
 
 PROBE = (*CLI, "probe", "--path", "p.json")
+WATCH = (*CLI, "watch", "--path", "p.json")
 SHORT = ("--steady-seconds", "0", "--steps", "6")
 RUNS = {
     "alone": (SCRIPT, [sys.executable, "plain.py", "1", "3"]),
-    "watched": (SCRIPT, [*PROBE, "--watch", "plain.py", "1", "3"]),
+    "watched": (SCRIPT, [*WATCH, "plain.py", "1", "3"]),
     "cut short": (SCRIPT, [*PROBE, *SHORT, "plain.py", "1", "50"]),
     "cut short, accumulated": (SCRIPT, [*PROBE, *SHORT, "plain.py", "4", "50"]),
     "first phase": (PHASES, [*PROBE, *SHORT, "--name", "frozen", "plain.py"]),
     "second phase": (PHASES, [*PROBE, *SHORT, "--fit", "2", "--name", "tuned", "plain.py"]),
     "both phases": (PHASES, [*PROBE, *SHORT, "--fits", "2", "--name", "frozen", "--name", "tuned", "plain.py"]),
     "without a loader": (WITHOUT_LOADER, [*PROBE, "--steady-seconds", "0", "--steps", "20", "plain.py", "9999"]),
-    "without a loader, watched": (WITHOUT_LOADER, [*PROBE, "--watch", "plain.py", "30"]),
+    "without a loader, watched": (WITHOUT_LOADER, [*WATCH, "plain.py", "30"]),
     "gradients off inside": (GRADIENTS_OFF_INSIDE, [*PROBE, *SHORT, "plain.py", "same"]),
     "gradients off inside, new loaders": (GRADIENTS_OFF_INSIDE, [*PROBE, *SHORT, "plain.py", "new"]),
     "own probe": (OWN_PROBE, [*PROBE, "plain.py"]),
@@ -323,7 +324,7 @@ def test_a_loop_without_a_loader_is_measured_by_its_updates(ran: Callable[[str],
     profile = vs.Profile.load(folder / "p.json")
     assert "to the end" not in printed
     assert (profile.outcome, profile.timeline.steps.steps, profile.steps_per_epoch) == ("stopped", 21, None)
-    # Before the eighth, sixteenth and further steps; what precedes the first step that is timed is initialization.
+    # Before the eighth, sixteenth and further steps; that before the first step is initialization.
     assert [validation.truncated for validation in profile.timeline.validations] == [False, False]
     with pytest.raises(vs.errors.EstimateError, match="steps_per_epoch="):
         vs.estimate(profile, epochs=1)
@@ -331,7 +332,7 @@ def test_a_loop_without_a_loader_is_measured_by_its_updates(ran: Callable[[str],
     assert found.seconds > 0
     assert "validations-within-epochs" in {finding.code for finding in found.findings}
     watched = vs.Profile.load(ran("without a loader, watched").folder / "p.json")
-    assert (watched.outcome, watched.steps_per_epoch, watched.setup.epochs) == ("watched", 29, 1)
+    assert (watched.outcome, watched.steps_per_epoch, watched.setup.epochs) == ("watched", 30, 1)
     assert len(watched.timeline.validations) == 3
 
 

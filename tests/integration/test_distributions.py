@@ -66,11 +66,11 @@ def test_an_installation_in_an_empty_environment_works(built: tuple[Path, Path],
     assert ranking["rows"][0]["instance_type"] == "g5.xlarge"
     run(programs / "vmselect", "demo", "--out", "demo.html")
     assert "<html" in (tmp_path / "demo.html").read_text(encoding="utf-8")
-    place = run(programs / "python", "-c", "import vmselect.catalog.files as s; print(s.pricing_folder())")
+    place = run(programs / "python", "-c", "import vmselect._io as s; print(s.pricing_folder())")
     assert Path(place.strip()).name == "_pricing"
 
 
 def test_the_checkout_finds_its_prices_beside_the_package() -> None:
-    from vmselect.catalog.files import pricing_folder
+    from vmselect._io import pricing_folder
 
     assert pricing_folder().name in ("pricing", "_pricing")

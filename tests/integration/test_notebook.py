@@ -9,6 +9,7 @@ import pytest
 nbformat = pytest.importorskip("nbformat", reason="the notebook was not run: nbformat is not installed")
 nbclient = pytest.importorskip("nbclient", reason="the notebook was not run: nbclient is not installed")
 pytest.importorskip("ipykernel", reason="the notebook was not run: ipykernel is not installed")
+pytest.importorskip("tensorflow", reason="the notebook was not run: TensorFlow is not installed")
 pytest.importorskip("altair", reason="the notebook was not run: altair is not installed")
 
 NOTEBOOK = Path(__file__).parents[2] / "examples" / "vmselect.ipynb"
@@ -34,6 +35,10 @@ def test_every_cell_shows_what_it_promises(notebook: object) -> None:
     shown = [output["data"] for output in outputs if "data" in output]
     assert sum("<svg" in data.get("image/svg+xml", "") for data in shown) == 4
     assert any("g6.xlarge" in data.get("text/html", "") for data in shown)
+    recommended = next(data["text/html"] for data in shown if "text/html" in data)
+    assert recommended.startswith("<h3")
+    assert "Probably rent" in recommended
+    assert "<svg" in recommended  # the interval bars
     printed = "".join(output["text"] for output in outputs if output.get("name") == "stdout")
     assert "15 min" in printed
     assert "report.html" in printed

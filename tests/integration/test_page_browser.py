@@ -11,9 +11,11 @@ from typing import Any
 import pytest
 
 import vmselect as vs
+from vmselect.cli.demo import DESCRIPTIONS
 from vmselect.report import render_page
-from vmselect.report.page import embed_json
-from vmselect.units import format_seconds, format_usd
+from vmselect.report.page import MAX_CANDIDATES, render_comparisons
+from vmselect.units import format_chance, format_seconds, format_usd
+from vmselect.watching.summary import sum_up
 
 By = pytest.importorskip(
     "selenium.webdriver.common.by", reason="the page was not opened in a browser: selenium is not installed"
@@ -21,7 +23,9 @@ By = pytest.importorskip(
 from selenium.webdriver.common.keys import Keys  # noqa: E402
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
-from pages import complaints, open_page, requests, rows, verdict  # noqa: E402
+from contrast import weak_colours  # noqa: E402
+from pages import complaints, load, open_page, replace_data, requests, rows, settle, verdict  # noqa: E402
+from parts import split  # noqa: E402
 
 OVERLAPPING = """
     const found = [];
@@ -56,10 +60,6 @@ def make_ranking(**settings: Any) -> vs.Ranking:
     return vs.rank(profiles, **({"epochs": [5, 20, 50]} | settings))
 
 
-def settle(browser: Any) -> None:
-    browser.execute_async_script("const done = arguments[0]; requestAnimationFrame(() => requestAnimationFrame(done))")
-
-
 def type_into(browser: Any, field: str, text: str) -> None:
     element = browser.find_element(By.ID, field)
     element.send_keys(Keys.CONTROL, "a")
@@ -81,7 +81,7 @@ def page(browser: Any, ranking: vs.Ranking, tmp_path: Path) -> Any:
 def test_opens_without_errors_or_requests(page: Any) -> None:
     assert complaints(page) == []
     assert requests(page) == [page.current_url]
-    assert page.execute_script("return document.querySelectorAll('svg.chart').length") == 5
+    assert page.execute_script("return document.querySelectorAll('svg.chart').length") == 6
 
 
 def test_a_blocked_request_would_be_noticed(page: Any) -> None:
@@ -129,7 +129,42 @@ def test_what_is_shown_is_what_was_computed(page: Any, ranking: vs.Ranking) -> N
     best = expected.best
     assert verdict(page).startswith(f"Rent {best.instance_type}")
     assert verdict(page) == expected.verdict
-    assert best.title in verdict(page)
+    assert f"{best.instance_type} at AWS {best.region} on demand" in page.find_element(By.ID, "verdict").text
+
+
+def test_a_watched_training_is_summed_up_below_the_decision(browser: Any, ranking: vs.Ranking, tmp_path: Path) -> None:
+    hostile = "<img src=x onerror=alert(1)>"
+    parts = [part.model_copy(update={"setup": part.setup.model_copy(update={"model": hostile})}) for part in split([3])]
+    path = tmp_path / "report.html"
+    path.write_text(render_page(ranking, records=[parts[0]]), encoding="utf-8")
+    load(browser, path)
+    fold = browser.find_element(By.CSS_SELECTOR, "#training details")
+    assert fold.get_attribute("open") is None
+    ids = browser.execute_script("return [...document.querySelectorAll('#sections > section')].map((part) => part.id)")
+    assert ids[:2] == ["ranking", "training"]
+    open_page(browser, path, render_page(ranking, records=[parts[0]]))
+    (training,) = sum_up(ranking, [parts[0]])
+    facts = _facts(browser)
+    assert facts["Model"] == hostile
+    assert facts["Epochs done"] == "3 of 10"
+    assert facts["Time so far"] == format_seconds(training.seconds)
+    value, low, high = map(format_seconds, training.remaining)
+    assert facts["Remaining time"] == f"{value} ({low} – {high})"
+    value, low, high = map(format_usd, training.final_usd)
+    assert facts["Final cost"] == f"{value} ({low} – {high})"
+    assert complaints(browser) == []
+    open_page(browser, path, render_page(ranking, records=parts))
+    facts = _facts(browser)
+    assert facts["State"].startswith("ended")
+    assert facts["Parts"].startswith("2, with 1 interruption")
+    assert "Remaining time" not in facts
+
+
+def _facts(browser: Any) -> dict[str, str]:
+    script = (
+        "return [...document.querySelectorAll('#training dt')].map((dt) => [dt.innerText, dt.nextSibling.innerText])"
+    )
+    return dict(browser.execute_script(script))
 
 
 def test_controls_rank_again(page: Any, ranking: vs.Ranking) -> None:
@@ -175,6 +210,138 @@ def test_sorts_and_filters_by_keyboard(page: Any) -> None:
     assert all("Pareto" in row[1] for row in rows(page))
 
 
+def test_the_table_is_filtered_by_provider_region_gpu_and_price(browser: Any, tmp_path: Path) -> None:
+    profile = vs.Profile.load(DESCRIPTIONS / "resnet50.json")
+    ranking = vs.rank(profile, machines="all", catalog=vs.Catalog.embedded("2026-08-22"))
+    assert len(ranking) > 500
+    open_page(browser, tmp_path / "r.html", render_page(ranking))
+    assert browser.execute_script("return vmselect.state.view.rows.length") == len(ranking.deciding_rows)
+    count = "return document.querySelector('#ranking .count').textContent"
+    for name, value in (("provider", "aws"), ("region", "us-east-1"), ("gpu", "A10G")):
+        browser.find_element(By.CSS_SELECTOR, f"#filter-{name} option[value='{value}']").click()
+        of = {"provider": "provider", "region": "region", "gpu": "gpu_model"}[name]
+        expected = [row for row in ranking.deciding_rows if getattr(row, of) == value]
+        expected = [row for row in expected if name != "gpu" or row.gpu_count == 1]
+        assert browser.execute_script(count).startswith(f"{len(expected)} of ")
+        browser.find_element(By.ID, "filter-reset").click()
+    type_into(browser, "filter-price", "0.5")
+    cheap = sum(row.usd_per_hour <= 0.5 for row in ranking.deciding_rows)
+    assert browser.execute_script(count).startswith(f"{cheap} of ")
+    assert complaints(browser) == []
+
+
+CHANGING = """
+    const done = arguments[0];
+    const shown = [];
+    const look = () => shown.push({
+      busy: vmselect.chances.busy,
+      seconds: vmselect.state.view.rows[0].seconds,
+      time: document.querySelector("#table tbody tr").cells[3].innerText.split("\\n")[0],
+      chances: [...document.querySelectorAll("#table tbody tr")].map((row) => row.cells[6].innerText),
+      headline: document.getElementById("verdict").innerText,
+      dimmed: document.getElementById("next").hasAttribute("data-pending"),
+    });
+    const before = vmselect.chances.started - vmselect.chances.completed;
+    const input = document.getElementById("epochs");
+    const enter = (epochs) => {
+      input.value = epochs;
+      input.dispatchEvent(new Event("input", { bubbles: true }));
+    };
+    const wait = () => {
+      if (vmselect.chances.busy) return void setTimeout(wait, 5);
+      look();
+      done([shown, vmselect.chances.started - vmselect.chances.completed - before]);
+    };
+    enter(40);
+    requestAnimationFrame(() => {
+      look();
+      enter(70);
+      requestAnimationFrame(() => {
+        look();
+        wait();
+      });
+    });
+"""
+"""A script that enters two numbers of epochs, and returns what is shown in the frames of both and at the end, and how
+many computations were not completed. Its callbacks run in a frame after those of the page."""
+
+
+def test_the_order_is_shown_before_the_probabilities(browser: Any, tmp_path: Path) -> None:
+    profile = vs.Profile.load(DESCRIPTIONS / "resnet50.json")
+    ranking = vs.rank(profile, machines="all", catalog=vs.Catalog.embedded("2026-08-22"))
+    open_page(browser, tmp_path / "r.html", render_page(ranking))
+    (first, second, last), cancelled = browser.execute_async_script(CHANGING)
+    for state, epochs in ((first, 40), (second, 70), (last, 70)):
+        best = ranking.rerank(epochs=epochs).best
+        assert state["seconds"] == pytest.approx(best.seconds, rel=1e-12)
+        assert state["time"] == format_seconds(best.seconds)
+        assert best.instance_type in state["headline"]
+    for state in (first, second):
+        assert state["busy"]
+        assert state["dimmed"]
+        assert set(state["chances"]) == {"…"}
+        assert "… chance" in state["headline"]
+    assert cancelled == 1  # that of 40 epochs
+    assert not last["dimmed"]
+    expected = ranking.rerank(epochs=70)
+    found = browser.execute_script("return vmselect.state.view.rows.map((row) => row.chance)")
+    assert found == pytest.approx([row.chance for row in expected.deciding_rows], abs=1e-12)
+    assert last["chances"] == [format_chance(row.chance) for row in expected.deciding_rows[:50]]
+    assert verdict(browser) == expected.verdict
+    assert complaints(browser) == []
+
+
+def test_the_first_screen_is_decision_memory_and_next_step(browser: Any, tmp_path: Path) -> None:
+    profile = vs.Profile.load(DESCRIPTIONS / "resnet50.json")
+    ranking = vs.rank(profile, machines="all", provider="aws", catalog=vs.Catalog.embedded("2026-08-22"))
+    open_page(browser, tmp_path / "r.html", render_page(ranking))
+    assert browser.find_element(By.ID, "verdict").text == ranking.headline
+    titles = [tile.text.split("\n")[0] for tile in browser.find_elements(By.CSS_SELECTOR, ".tile")]
+    assert titles == ["Time", "Cost", "Chance", "GPU memory"]
+    step = browser.find_element(By.CSS_SELECTOR, ".next").text
+    machine = ranking.next_probe.instance_type if ranking.next_probe else ranking.best.instance_type
+    assert f"vmselect probe --instance-type {machine} train.py" in step
+    assert browser.execute_script("return document.querySelector('.next').getBoundingClientRect().bottom") < 1000
+    assert complaints(browser) == []
+
+
+def test_described_predicted_and_measured_rows_have_three_marks(browser: Any, tmp_path: Path) -> None:
+    def look(element: str) -> str:
+        return f"const s = getComputedStyle({element}); return [s.borderTopStyle, s.backgroundColor].join()"
+
+    probed = vs.Profile.from_times(
+        instance_type="g4dn.xlarge", batch_size=64, steps_per_epoch=100, iteration_seconds=[0.2] * 9
+    )
+    looks = set()
+    for records in ([probed], [vs.Profile.load(DESCRIPTIONS / "resnet50.json")]):
+        open_page(browser, tmp_path / "r.html", render_page(vs.rank(records, epochs=9, machines=["g5.xlarge"])))
+        for i in range(browser.execute_script("return document.querySelectorAll('#table .basis').length")):
+            looks.add(browser.execute_script(look(f"document.querySelectorAll('#table .basis')[{i}]")))
+    assert len(looks) == 3
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("basis", ["described", "measured", "compared"])
+def test_texts_and_marks_have_contrast(browser: Any, tmp_path: Path, basis: str, theme: str) -> None:
+    if basis == "compared":
+        runs = {"AWS": [0.63, 0.66, 0.61, 0.62, 0.65], "Azure": [0.59, 0.60, 0.58, 0.57, 0.60]}
+        html = render_comparisons([vs.compare(runs, metric="seconds")])
+    elif basis == "described":
+        profile = vs.Profile.load(DESCRIPTIONS / "resnet50.json")
+        html = render_page(vs.rank(profile, machines="all", catalog=vs.Catalog.embedded("2026-08-22")))
+    else:
+        html = render_page(make_ranking(market="all", deadline_hours=0.2, interruptions={"per_hour": 0.2}))
+    open_page(browser, tmp_path / "r.html", html)
+    browser.execute_script("document.documentElement.dataset.theme = arguments[0]", theme)
+    assert weak_colours(browser) == {}
+
+
+def test_a_weak_colour_would_be_noticed(page: Any) -> None:
+    page.execute_script("document.querySelector('.lede').style.color = '#888'")
+    page.execute_script("document.querySelector('#time-cost circle:not(.reach)').style.fill = '#aaa'")
+    assert [key.split()[0] for key in sorted(weak_colours(page))] == ["mark", "text"]
+
+
 def test_every_control_has_a_name(page: Any) -> None:
     nameless = page.execute_script(
         "return [...document.querySelectorAll('input, select, button')]"
@@ -206,7 +373,7 @@ def test_names_are_text(browser: Any, tmp_path: Path) -> None:
     ]
     html = render_page(vs.rank(profiles, epochs=10, catalog=vs.Catalog.embedded("2026-08-22").with_offers(offers)))
     for i, name in enumerate(HOSTILE):
-        html = html.replace(f'"m{i}"', embed_json(name))
+        html = replace_data(html, lambda data, i=i, name=name: data.replace(f'"m{i}"', json.dumps(name)))
     open_page(browser, tmp_path / "report.html", html)
     assert complaints(browser) == []
     assert browser.execute_script("return [typeof window.harmed, document.images.length]") == ["undefined", 0]
@@ -235,14 +402,15 @@ def test_two_thousand_candidates_open_quickly(browser: Any, tmp_path: Path) -> N
         for i in range(200)
         for r in range(10)
     ]
-    ranking = vs.rank(profiles, epochs=50, catalog=vs.Catalog.embedded("2026-08-22").with_offers(offers))
+    catalog = vs.Catalog.embedded("2026-08-22").with_offers(offers)
+    ranking = vs.rank(profiles, epochs=50, region="all", catalog=catalog)
     assert len(ranking.rows) == 2000
     open_page(browser, tmp_path / "report.html", render_page(ranking))
     milliseconds = browser.execute_script("return vmselect.readyMilliseconds")
     # Two seconds is what it must keep on a free machine; a busy one is given five times that.
     assert milliseconds < 10_000
     assert len(rows(browser)) == 50
-    assert browser.execute_script("return vmselect.state.view.rows.length") == 2000
+    assert browser.execute_script("return vmselect.state.view.rows.length") in range(200, MAX_CANDIDATES + 1)
     again = browser.execute_script(
         "const start = performance.now(); vmselect.set({ epochs: 60 }); return performance.now() - start"
     )
@@ -300,7 +468,7 @@ def test_machines_that_were_never_probed_are_hollow(browser: Any, tmp_path: Path
     assert set(hollow) <= {paper}
     assert paper not in filled
     legend = [item.text for item in browser.find_elements(By.CSS_SELECTOR, "#time-cost .legend li")]
-    assert ("never probed" in legend) is bool(machines)
+    assert ("predicted from probes" in legend) is bool(machines)
     assert complaints(browser) == []
 
 
@@ -339,7 +507,7 @@ def test_one_candidate_and_identical_ones(browser: Any, tmp_path: Path, count: i
         tmp_path / "r.html",
         render_page(vs.rank(profiles, epochs=1, catalog=vs.Catalog.embedded("2026-08-22").with_offers(offers))),
     )
-    assert "m0 (lab, here, on_demand): 1 epoch" in verdict(browser)
+    assert "m0 at lab here on demand" in verdict(browser)
     assert ("m1" in verdict(browser)) is (count == 2)
     assert complaints(browser) == []
 
@@ -389,6 +557,15 @@ def test_an_empty_ranking_states_the_reason(browser: Any, tmp_path: Path) -> Non
     assert browser.find_elements(By.CSS_SELECTOR, "form, main input, main select") == []
     browser.find_element(By.CSS_SELECTOR, "a.skip[href='#excluded']")
     assert complaints(browser) == []
+
+
+def test_commands_in_the_headline_are_code(browser: Any, tmp_path: Path) -> None:
+    profile = vs.Profile.from_times(first_epoch_seconds=20, later_epoch_seconds=10)
+    ranking = vs.rank(profile, epochs=5)
+    assert "`" in ranking.verdict
+    open_page(browser, tmp_path / "report.html", render_page(ranking))
+    assert "`" not in browser.find_element(By.ID, "verdict").text
+    assert browser.find_elements(By.CSS_SELECTOR, "#verdict code")
 
 
 def test_machines_without_a_price_follow_the_market(browser: Any, tmp_path: Path) -> None:

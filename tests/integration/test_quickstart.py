@@ -15,13 +15,8 @@ def test_quickstart_probes_ranks_and_writes_the_page(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, SCRIPT], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     output = tmp_path / "quickstart-output"
-    (folder,) = output.glob("profiles-*")
-    profiles = vs.load_profiles(folder)
-    assert {(p.instance_type, p.batch_size) for p in profiles} == {
-        (machine, batch) for machine in ("standin-one-core", "standin-all-cores") for batch in (32, 128)
-    }
-    assert all(p.model == "small_cnn" and len(p.timeline.validations) == 2 for p in profiles)
-    page = (output / "report.html").read_text()
-    assert "standin-all-cores" in page
-    assert "stand-ins" in done.stdout
+    (folder,) = output.glob("records-*")
+    (profile,) = vs.load_profiles(folder)
+    assert (profile.instance_type, profile.batch_size, profile.model) == ("this-computer", 128, "small_resnet")
+    assert "Probably rent" in done.stdout  # also on a busy machine: the description does not depend on the probe
     assert (output / "report.html").resolve().as_uri() in done.stdout

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,10 @@ import pytest
 
 import vmselect as vs
 from vmselect.report import render_page
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
+
+from pages import load, unfold
 
 FIELDS = ("epochs", "seconds", "seconds_low", "seconds_high", "cost_usd", "cost_low", "cost_high", "score")
 
@@ -35,7 +40,7 @@ def test_the_browser_ranks_pairs_as_python_does(browser: Any, tmp_path: Path, ma
     selection = make_selection(**made_with)
     page = tmp_path / "report.html"
     page.write_text(render_page(selection), encoding="utf-8")
-    browser.get(page.as_uri())
+    load(browser, page)
     for objective in ("cost", "time"):
         expected = selection.rerank(objective=objective).rows
         found = browser.execute_script(
@@ -50,12 +55,13 @@ def test_the_browser_ranks_pairs_as_python_does(browser: Any, tmp_path: Path, ma
                 [getattr(here, name) for name in FIELDS], rel=1e-12
             )
             assert (there["tied"], there["pareto"]) == (here.tied_with_best, here.pareto)
+    unfold(browser)
     assert browser.execute_script("return document.querySelectorAll('#batches svg').length") >= 3
     assert "val_accuracy" in browser.find_element("id", "batches").text
 
 
 def test_where_nothing_is_left_the_page_has_no_controls_and_no_charts(browser: Any, tmp_path: Path) -> None:
-    browser.get(make_selection(required=0.999).report(tmp_path / "page.html").as_uri())
+    load(browser, make_selection(required=0.999).report(tmp_path / "page.html"))
     shown = browser.find_element("tag name", "body").text
     assert "9 candidates" in shown
     assert not browser.find_elements("id", "batches")

@@ -130,3 +130,23 @@ def test_wrong_arguments_are_refused(results: dict[str, Any], tmp_path: Path) ->
             trackers.export(results["estimate"], **wrong)
     with pytest.raises(ArgumentError):
         trackers.export("estimate", to="tensorboard", folder=tmp_path)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("to", ["tensorboard", "mlflow"])
+def test_scalars_of_a_running_training(to: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip(to, reason=f"{to} is not installed")
+    write = trackers.open_scalars(to, folder=tmp_path)
+    for step in (10, 20):
+        write({"vmselect/usd": step / 4}, step)
+    if to == "tensorboard":
+        monkeypatch.setitem(sys.modules, "tensorboard.compat.notf", ModuleType("notf"))
+        from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+        events = EventAccumulator(str(tmp_path)).Reload().Scalars("vmselect/usd")
+    else:
+        import mlflow
+
+        client = mlflow.MlflowClient(tracking_uri=trackers.mlflow_uri(tmp_path))
+        (run,) = client.search_runs([client.get_experiment_by_name("vmselect").experiment_id])
+        events = client.get_metric_history(run.info.run_id, "vmselect/usd")
+    assert [(event.step, event.value) for event in events] == [(10, 2.5), (20, 5.0)]

@@ -117,7 +117,7 @@ def targets() -> list[Target]:
         Target("LightningProbe", vs.LightningProbe, {"path": "a.json"}),
         Target("HuggingFaceProbe", vs.HuggingFaceProbe, {"path": "a.json"}),
         Target("ConvergenceProbe", vs.ConvergenceProbe, {"path": "a.json"}),
-        Target("Catalog", prices.Catalog, {"frame": catalog.offers(market=None), "origin": "x"}),
+        Target("Catalog", prices.Catalog, {"frame": catalog.offers(market=None).drop(columns="stale"), "origin": "x"}),
         Target("Catalog.embedded", prices.Catalog.embedded),
         Target("Catalog.load", prices.Catalog.load, {"path": "prices.csv"}),
         Target("Catalog.refreshed", prices.Catalog.refreshed),

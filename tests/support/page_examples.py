@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 
 ROOT = Path(__file__).parents[2]
 PRICES_OF = "2026-08-22"
-"""The snapshot at which pages are run, whatever has been shipped since."""
+"""The day on which pages are run and the snapshot of their prices, whatever has been shipped since."""
 
 
 def three_machines(folder: Path) -> None:
@@ -186,11 +186,22 @@ def own_loop(_: Path) -> dict[str, Any]:
     return {"loader": range(100), "train": lambda batch: None, "validate": lambda: None}
 
 
+def described_training(folder: Path) -> None:
+    """A described training, like that of ResNet-50, in ``records/``."""
+    sys.path.insert(0, str(ROOT))
+    try:
+        from tests.support.descriptions import make_description
+    finally:
+        sys.path.pop(0)
+    make_description(model="resnet50", epochs=90, validation_examples=5_000).save(folder / "records" / "resnet50.json")
+
+
 PAGES: dict[str, Callable[[Path], dict[str, Any] | None]] = {
     "docs/agents/SKILL.md": before_and_after,
     "docs/how-to/compare-machines.md": groups,
     "docs/how-to/diagnosis.md": sampled,
     "docs/how-to/energy-and-co2.md": three_machines,
+    "docs/how-to/no-gpu.md": described_training,
     "docs/how-to/prices.md": own_prices,
     "docs/how-to/probe-a-training.md": own_loop,
     "docs/how-to/rank.md": one_and_three_machines,
@@ -200,7 +211,7 @@ PAGES: dict[str, Callable[[Path], dict[str, Any] | None]] = {
     "docs/how-to/work-in-a-team.md": three_machines,
     "docs/reference/agents-and-programs.md": three_machines,
     "docs/reference/estimates.md": batch_sizes,
-    "docs/tutorials/first-ranking.md": three_machines,
+    "docs/tutorials/from-a-laptop-to-a-decision.md": three_machines,
 }
 
 
@@ -290,17 +301,18 @@ def _as_on_a_users_machine() -> Iterator[None]:
     """Prices of one date and none that were refreshed here; lines of a fixed width."""
     import vmselect as vs
 
-    default, columns = vs.Catalog.default, os.environ.get("COLUMNS")
+    default = vs.Catalog.default
+    before = {name: os.environ.get(name) for name in ("COLUMNS", "VMSELECT_TODAY")}
     vs.Catalog.default = classmethod(lambda cls: cls.embedded(date=PRICES_OF))  # type: ignore[method-assign,assignment]
-    os.environ["COLUMNS"] = "160"
+    os.environ.update({"COLUMNS": "160", "VMSELECT_TODAY": PRICES_OF})
     try:
         yield
     finally:
         vs.Catalog.default = default  # type: ignore[method-assign]
-        if columns is None:
-            del os.environ["COLUMNS"]
-        else:
-            os.environ["COLUMNS"] = columns
+        for name, value in before.items():
+            os.environ.pop(name)
+            if value is not None:
+                os.environ[name] = value
 
 
 def _tidy(text: str) -> str:

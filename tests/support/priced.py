@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import vmselect as vs
+from vmselect.catalog import COLUMNS
 
 OFFER = {"provider": "lab", "instance_type": "x", "region": "here", "market": "on_demand", "usd_per_hour": 1.0}
 
@@ -21,7 +22,7 @@ _TABLE = vs.Catalog.embedded(date="2021-02-28").with_offers(
         for name in MACHINES
         for market in MARKETS
     ]
-).offers("lab", market=None).reset_index(drop=True)  # fmt: skip
+).offers("lab", market=None)[list(COLUMNS)].reset_index(drop=True)  # fmt: skip
 _ROWS = {pair: row for row, pair in enumerate(zip(_TABLE["instance_type"], _TABLE["market"], strict=True))}
 
 

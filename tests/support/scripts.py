@@ -8,7 +8,7 @@ from typing import Any
 from py_mini_racer import MiniRacer
 
 import vmselect as vs
-from vmselect.report.page import embed_json, page_data, read_asset
+from vmselect.report.page import page_data, read_asset
 
 COMPUTING = ("numbers", "probability", "model", "limits", "next_probe", "scaling", "verdict_text", "report")
 
@@ -23,7 +23,7 @@ class Scripts:
     def call(self, expression: str, **values: Any) -> Any:
         """What an expression gives; ``values`` are its names."""
         names = ", ".join(values)
-        given = ", ".join(embed_json(value) for value in values.values())
+        given = ", ".join(json.dumps(value) for value in values.values())
         text = self._engine.eval(f"JSON.stringify((({names}) => ({expression}))({given}) ?? null)")
         return json.loads(str(text))
 
@@ -33,14 +33,15 @@ class Scripts:
             """(() => {
                 const report = readReport(payload);
                 const settings = { ...report.initial, ...changes };
-                const view = { ...rank(report.candidates, settings, report.excluded), settings };
+                const { probe, providers } = report.payload.page;
+                const view = { ...rank(report.candidates, settings, report.excluded), settings, probe, providers };
                 const leaders = Object.fromEntries(report.studied ? [] : MEASURES.map(({ name, fields: [field] }) =>
                     [name, findLeaders(feasibleOf(view), settings, field, 500)
                         .map(({ candidate, from }) => [from, candidate.title])]));
                 const left = [...view.alwaysExcluded, ...view.unsold, ...view.excluded];
                 const terms = view.rows.map((row) => Object.fromEntries(termSeconds(row)));
                 return { rows: view.rows, verdict: verdictText(view), left, leaders, terms, regret: view.regret,
-                    probe: findNextProbe(view, report.payload.page.probe),
+                    probe: findNextProbe(view),
                     scaling: { text: scalingText(view.rows), models: scalingOf(view.rows).map(({ gpu, counts }) => [
                         gpu, counts.map(({ gpus, fastest, cheapest, efficiency }) =>
                             [gpus, fastest.seconds, cheapest.cost_usd, efficiency]),

@@ -95,7 +95,8 @@ class Tags(HTMLParser):
         self.close()
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.found.append((tag, tuple(name for name, _ in attrs)))
+        if (tag, attrs) != ("code", []):  # a text between backticks, which a name may contain too
+            self.found.append((tag, tuple(name for name, _ in attrs)))
 
     def handle_comment(self, _: str) -> None:
         self.found.append(("comment", ()))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import vmselect as vs
 from vmselect import _checks
 from vmselect.errors import ArgumentError
 
@@ -115,3 +117,30 @@ def test_hosts(value: str) -> None:
 def test_invalid_hosts(value: str) -> None:
     with pytest.raises(ArgumentError):
         _checks.check_host("host", value)
+
+
+CALLABLES: list[Any] = [
+    vs.compare, vs.describe, vs.diagnose, vs.energy.load_emissions, vs.energy.save_emissions, vs.estimate,
+    vs.estimate_memory, vs.history, vs.load_profiles, vs.load_records, vs.predict, vs.rank, vs.score, vs.sweep,
+    vs.serving.clean_transfers, vs.serving.probe_transfer, vs.serving.rank_inference, vs.serving.retrieve_and_infer,
+    vs.stats.effects, vs.stats.scaling, vs.Profile.from_times, vs.ConvergenceProbe, vs.EpochProbe, vs.HuggingFaceProbe,
+    vs.Interruptions, vs.IterationProbe, vs.LightningProbe, vs.Plan, vs.Scale, vs.Workload, vs.probe_loop,
+    vs.energy.Emissions, vs.serving.InferenceProbe, vs.serving.Transfer, vs.serving.probe_inference,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("function", CALLABLES, ids=lambda function: function.__qualname__)
+def test_an_unknown_keyword_names_the_nearest_argument(function: Any) -> None:
+    parameters = inspect.signature(function).parameters.values()
+    names = [parameter.name for parameter in parameters if parameter.kind is not parameter.VAR_POSITIONAL]
+    with pytest.raises(ArgumentError, match="arguments are" if names else "no argument by name"):
+        function(zzqqxx=None)
+    for name in names:
+        with pytest.raises(ArgumentError, match=rf"Did you mean {name}\?"):
+            function(**{f"{name}x": None})
+
+
+def test_constructors_keep_their_signature_and_name() -> None:
+    assert "steps" in inspect.signature(vs.IterationProbe).parameters
+    with pytest.raises(ArgumentError, match="LightningProbe has no argument step"):
+        vs.LightningProbe(step=3)  # type: ignore[call-arg]

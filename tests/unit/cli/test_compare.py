@@ -45,6 +45,22 @@ def test_the_table_names_the_best_group(folder: Path) -> None:
     assert "Kruskal-Wallis" in done.stderr
 
 
+def test_a_csv_file_of_numbers_is_compared(tmp_path: Path) -> None:
+    file = tmp_path / "batches.csv"
+    rows = [("AWS", 0.63 + 0.01 * i) for i in range(5)] + [("Azure", 0.43 + 0.01 * i) for i in range(5)]
+    file.write_text("platform,seconds_per_mb\n" + "".join(f"{name},{value}\n" for name, value in rows))
+    done = compare(file, "--by", "platform", "--metric", "seconds_per_mb", "--format", "json")
+    data = json.loads(done.stdout)
+    assert (data["winner"], data["values"]["AWS"]) == ("Azure", [value for name, value in rows if name == "AWS"])
+
+
+@pytest.mark.parametrize("text", ["", "a,a\n1,2\n", "a,seconds\nx\n", "a,seconds\nx,1,2\n", "a,seconds\nx,slow\n"])
+def test_a_damaged_csv_file_is_an_error(tmp_path: Path, text: str) -> None:
+    (tmp_path / "numbers.csv").write_text(text)
+    with pytest.raises(VmselectError):
+        raise compare(tmp_path / "numbers.csv", "--by", "a", "--metric", "seconds").exception or AssertionError
+
+
 def test_json_holds_everything(folder: Path) -> None:
     data = json.loads(compare(folder, "--format", "json", "--baseline", "b").stdout)
     assert (data["winner"], data["baseline"]) == ("a", "b")

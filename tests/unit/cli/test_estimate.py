@@ -93,3 +93,11 @@ def test_gpu_memory(tmp_path: Path) -> None:
 def test_gpu_memory_that_is_unknown(folder: Path) -> None:
     assert isinstance(estimate(folder, "--memory").exception, EstimateError)
     assert isinstance(estimate(folder, "--gpu", "T4", "--epochs", "5").exception, ArgumentError)
+
+
+def test_messages_name_options_of_the_command_line(tmp_path: Path) -> None:
+    make_profile("g5.xlarge", 0.1, batch_size=None, iteration_seconds=[0.1, 0.1]).save(tmp_path / "a.json")
+    printed = estimate(tmp_path, "--epochs", "5").stderr
+    assert "--batch-size" in printed
+    assert "IterationProbe" not in printed
+    assert "batch_size=" not in printed

@@ -25,11 +25,12 @@ class Interrupt:
 
 sys.meta_path.insert(0, Interrupt())
 sys.argv = ["vmselect", "schema"]
+signal.signal(signal.SIGINT, signal.default_int_handler)
 runpy.run_module("vmselect", run_name="__main__", alter_sys=True)
 """
 
 
-@pytest.mark.parametrize("name", ["vmselect.cli", "typer", "vmselect.cli.rank"])
+@pytest.mark.parametrize("name", ["vmselect.errors", "vmselect.units", "vmselect.cli", "typer", "vmselect.cli.rank"])
 def test_ctrl_c_while_importing(name: str, tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", IMPORTING.format(name=name)], capture_output=True, text=True, check=False
@@ -56,3 +57,9 @@ def test_a_record_says_that_the_user_stopped_the_training() -> None:
     findings = {finding.code: finding.message for finding in check_profile(profile)}
     assert "Ctrl-C" in findings["interrupted"]
     assert "few-steps" not in findings
+
+
+def test_another_program_keeps_its_handler_of_ctrl_c() -> None:
+    code = "import signal, vmselect.cli; print(signal.getsignal(signal.SIGINT) is signal.default_int_handler)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "True\n"

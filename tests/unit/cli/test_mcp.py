@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import inspect
 import json
+import re
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,8 @@ from typer.testing import CliRunner
 
 import vmselect as vs
 from vmselect.cli import app
-from vmselect.cli.mcp import PATHS, list_tools
+from vmselect.cli.demo import DESCRIPTIONS
+from vmselect.cli.mcp import PATHS, list_tools, mcp
 from vmselect.errors import ArgumentError, ProfileError, VmselectError
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "support"))
@@ -37,10 +40,29 @@ def call(name: str, folder: Path, **arguments: Any) -> dict[str, Any]:
     return json.loads(json.dumps(answer, allow_nan=False))
 
 
+def test_tools_are_few_and_have_few_arguments() -> None:
+    tools = list_tools()
+    assert next(iter(tools)) == "recommend"
+    assert len(tools) <= 7
+    assert max(len(tool.parameters) for tool in tools.values()) <= 15
+
+
+def test_the_help_names_all_tools() -> None:
+    (listed,) = re.findall(r"The tools are ([^.]+)\.", inspect.getdoc(mcp))
+    assert re.split(r",\s+|\s+and\s+", listed) == list(list_tools())
+
+
+def test_the_next_probe_is_that_of_python(folder: Path) -> None:
+    machines = ["g6.xlarge", "g6e.xlarge"]
+    probe = vs.rank(vs.load_profiles(folder / "profiles"), epochs=5000, machines=machines).next_probe
+    found = call("rank", folder, profiles=["profiles"], epochs=5000, machines=machines)["next_probe"]
+    assert found == (json.loads(json.dumps(asdict(probe))) if probe else None)
+
+
 def test_the_arguments_are_the_options_of_the_commands() -> None:
     schema = list_tools()["rank"].input_schema
     ranked = set(inspect.signature(vs.rank).parameters) & set(schema["properties"])
-    assert {"epochs", "objective", "deadline_hours", "machines", "history"} <= ranked
+    assert {"epochs", "objective", "deadline_hours", "machines"} <= ranked
     assert schema["required"] == ["profiles"]
     assert schema["additionalProperties"] is False
     assert "hours" in schema["properties"]["deadline_hours"]["description"]
@@ -101,6 +123,18 @@ def test_a_second_folder_may_be_read(folder: Path) -> None:
 def test_a_value_is_accepted_where_python_takes_a_value_or_a_list(folder: Path) -> None:
     as_list = call("rank", folder, profiles=["profiles"], epochs=[50], provider=["aws"])
     assert call("rank", folder, profiles=["profiles"], epochs=50, provider="aws") == as_list
+
+
+def test_a_recommendation_needs_no_probe(folder: Path) -> None:
+    described = vs.Profile.load(DESCRIPTIONS / "resnet50.json")
+    described.save(folder / "described")
+    tool = list_tools()["recommend"]
+    assert len(tool.parameters) <= 15
+    answer = tool.call({"profiles": ["described"], "provider": "aws", "top": 2}, [folder])
+    assert {row["basis"] for row in answer["ranking"]["rows"]} == {"described"}
+    assert len(answer["ranking"]["rows"]) == 2
+    assert (answer["ranking"]["next_probe"] is None) == (not answer["commands"])
+    assert answer["reason"].endswith(".")
 
 
 def test_a_ranking_is_that_of_python(folder: Path) -> None:

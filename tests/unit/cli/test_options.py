@@ -14,8 +14,8 @@ import typer
 
 import vmselect as vs
 from vmselect.catalog import describe_unpriced
-from vmselect.catalog.files import unpriced
 from vmselect.catalog.offer import REQUIRED
+from vmselect.catalog.shipped import unpriced
 from vmselect.cli import _name_options, app, main
 from vmselect.cli.options import note_unknown_type
 from vmselect.ranking.options import BY_NAME
@@ -92,7 +92,7 @@ def test_own_prices_add_to_the_shipped_ones_and_a_catalog_replaces_them(run: Run
     own = profiles.parent / "own.csv"
     own.write_text("provider,instance_type,region,market,usd_per_hour\nlab,made.up,here,on_demand,0.01\n")
     printed = run("rank", profiles, "-e", 5, "--own-prices", own)
-    assert "made.up (lab, here, on_demand)" in printed.splitlines()[0]
+    assert "made.up at lab here" in printed.splitlines()[0]
     assert "g4dn.xlarge" in printed
     assert "Excluded: g4dn.xlarge" not in printed
     assert "Excluded: g4dn.xlarge" in run("rank", profiles, "-e", 5, "--catalog", own)
@@ -138,7 +138,11 @@ def test_a_mistyped_machine_is_an_error_with_similar_names(run: Run, profiles: P
     # Ignored names are a warning before the ranking, also if nothing else was named.
     for names in ("g5.xlage", "g5.xlage,g6.xlarge"):
         printed = run("rank", profiles, "-e", 5, "--machines", names, "--ignore-missing")
-        assert any(line.startswith("Warning: machines=g5.xlage") for line in printed.splitlines())
+        for more in ((), ("--verbose",), ("--json",)):
+            printed = run("rank", profiles, "-e", 5, "--machines", names, "--ignore-missing", *more)
+            lines = [line.removeprefix("Warning: ") for line in printed.splitlines()]
+            assert sum(line.startswith("machines=g5.xlage") for line in lines) == 1
+        printed = run("rank", profiles, "-e", 5, "--machines", names, "--ignore-missing")
     assert "g6.xlarge" in printed
     assert "Rent" not in run("rank", profiles, "-e", 5, "--region", "nowhere", "--ignore-missing")
     make_profile("g4dn.xlage").save(profiles)

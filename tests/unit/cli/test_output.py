@@ -13,9 +13,11 @@ from typer.main import get_command
 from typer.testing import CliRunner
 
 import vmselect as vs
+from vmselect import cli
 from vmselect._models import Output
 from vmselect.cli import app
 from vmselect.cli.output import Format, emit, print_csv, print_err, print_table
+from vmselect.errors import RefreshError
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "support"))
 
@@ -119,3 +121,16 @@ def test_quiet_before_and_after_the_command(command: list[str], tmp_path: Path) 
     quiet = CliRunner().invoke(app, words)
     assert (quiet.exit_code, quiet.stdout, quiet.stderr) == (0, loud.stdout, "")
     assert loud.stderr
+
+
+def test_an_error_of_several_parts_has_a_line_for_each(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail() -> None:
+        raise RefreshError("Prices of a were not fetched.\nPrices of b were not fetched.")
+
+    monkeypatch.setattr(cli, "app", fail)
+    monkeypatch.setattr(cli, "_name_options", lambda message, _: message)
+    with pytest.raises(SystemExit):
+        cli.main()
+    assert len(capsys.readouterr().err.splitlines()) == 2

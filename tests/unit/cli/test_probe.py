@@ -9,26 +9,9 @@ import typer
 
 from tests.support.profiles import make_profile
 from vmselect.cli import app
-from vmselect.cli.probe import _note_misplaced, _note_unknown_types, _read_condition
-from vmselect.errors import ArgumentError
+from vmselect.cli.probe import _explain_nothing, _note_misplaced, _note_unknown_types
+from vmselect.probe.script import ScriptRun
 from vmselect.records import Fact, Placement
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("cpu_share>0.9", {"quantity": "cpu_share", "above": 0.9}),
-        ("gpu*_busy_share < 2e-1", {"quantity": "gpu*_busy_share", "below": 0.2}),
-    ],
-)
-def test_the_condition_of_an_alarm(text: str, expected: dict[str, object]) -> None:
-    assert _read_condition(text) == expected
-
-
-@pytest.mark.parametrize("text", ["", "cpu_share", "cpu_share>", "cpu_share>high", "cpu_share=0.9", "a b>1"])
-def test_a_condition_that_cannot_be_read(text: str) -> None:
-    with pytest.raises(ArgumentError, match="--alarm-when"):
-        _read_condition(text)
 
 
 @pytest.mark.parametrize(
@@ -65,3 +48,12 @@ def test_a_mistyped_instance_type_is_noted(
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == noted
     assert all("g4dn.xlarge" in line and "vmselect history label" in line for line in lines)
+
+
+@pytest.mark.parametrize("limit", [None, 60.0])
+def test_a_script_without_a_training_is_told_what_was_seen(limit: float | None) -> None:
+    seen = _explain_nothing(ScriptRun(0, 0, [], gradients=["jax.grad in train.py, line 7"], gave_up_after=limit))
+    assert "jax.grad in train.py, line 7" in seen
+    assert ("1 min" in seen) == (limit is not None)
+    assert "probe_loop" in seen
+    assert "probe_loop" in _explain_nothing(ScriptRun(0, 0, []))

@@ -19,12 +19,14 @@ from typer.testing import CliRunner
 import vmselect as vs
 from vmselect.catalog.refresh import Progress
 from vmselect.cli import app
+from vmselect.cli.describe import _show as show_description
 from vmselect.cli.probe import _show_profiles
 from vmselect.cli.schema import FOLDER, generate_schema, list_schemas, outputs, schema_file, schema_names
 from vmselect.probe.script import ScriptRun
 from vmselect.records import InferenceRecord, files
 from vmselect.records.files import load_record
 from vmselect.records.training import Fit
+from vmselect.records.work import Operation, Operations, Work
 from vmselect.sweeps.run import Cleaned
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "support"))
@@ -185,12 +187,15 @@ OUTPUT_OF = {
     "estimate-memory": ["estimate {}/memory --memory"],
     "history-compact": ["history compact {}/groups"],
     "history-list": ["history list {}/machines"],
+    "rank-running": ["rank --running {}/sold -e 5 --machines g6.xlarge,g6e.xlarge"],
     "rank-next": [
         "rank {}/machines -e 5000 --next --machines g6.xlarge,g6e.xlarge",
         "rank {}/machines -e 1 --next --machines g6.xlarge",
     ],
-    "prices": ["prices show --gpu T4", "prices show g4dn.xlarge --market all"],
+    "prices": ["prices show --gpu T4", "prices show g4dn.xlarge --market all", "prices show --all --top 3"],
+    "prices-gpus": ["prices show", "prices show --region eu --provider aws"],
     "prices-check": ["prices check {}/new.csv --before {}/old.csv"],
+    "prices-check-flagged": ["prices check {}/new.csv --flagged"],
     "ranking": [
         "rank {}/machines -e 5,50 --market all --interruptions 0.1 --deadline-hours 1",
         "rank {}/machines -e 50 --budget-usd 0.0001", "rank {}/machines -e 50 --machines g6.xlarge,g5.xlarge",
@@ -211,7 +216,10 @@ OUTPUT_OF = {
     ("name", "command"), [(name, command) for name, commands in OUTPUT_OF.items() for command in commands]
 )
 def test_output_is_valid(name: str, command: str, folder: Path) -> None:
-    if name == "prices-check":
+    if name == "prices-check-flagged":
+        columns = "provider,instance_type,region,market,usd_per_hour,gpu_model,gpu_count"
+        (folder / "new.csv").write_text(f"{columns}\ncloud,cheap,here,on_demand,0.01,T4,1\n")
+    elif name == "prices-check":
         (folder / "new.csv").write_text(
             (folder / "old.csv").read_text().replace(",0.9,", ",1.1,").replace("gone", "new")
         )
@@ -246,8 +254,22 @@ def test_what_a_probe_prints_is_valid(capsys: pytest.CaptureFixture[str]) -> Non
     assert [training["step_seconds"] for training in value["trainings"]] == [pytest.approx(0.1), None]
 
 
+def test_what_a_description_prints_is_valid(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    product = Operation("mm", 2e6, 3e4, 100, 100, 100, 1, 3)
+    work = Work(
+        batch_size=8, operations=Operations.of([product]), parameters=5, parameter_tensors=1, saved_bytes=1e3,
+        method="layers",
+    )  # fmt: skip
+    profile = make_profile("g5.xlarge", 0.1).model_copy(update={"work": work})
+    assert show_description(ScriptRun(1, 1, [profile]), tmp_path, as_json=True) == 0
+    value = json.loads(capsys.readouterr().out)
+    assert problems("describe", value) == []
+    assert (value["product_flops"], value["moved_bytes"], value["operations"]) == (6e6, 9e4, 3)
+    assert vs.Profile.load(value["path"]).outcome == "described"
+
+
 def test_every_output_is_tested() -> None:
-    assert {*OUTPUT_OF, "sweep-line", "prices-refresh", "sweep-clean", "probe"} == set(outputs())
+    assert {*OUTPUT_OF, "sweep-line", "prices-refresh", "sweep-clean", "probe", "describe"} == set(outputs())
 
 
 def test_another_field_and_a_missing_field_are_invalid(folder: Path) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import shlex
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -66,3 +68,39 @@ def test_records_that_cannot_be_estimated_are_to_be_checked(tmp_path: Path) -> N
 def test_a_stand_in_spends_nothing(tmp_path: Path) -> None:
     for stand_ins in (False, True):
         assert ("spent" in str(SweepResult(tmp_path, [], (), (), (), 1.0, 2.0, stand_ins=stand_ins))) is not stand_ins
+
+
+PLAN = "command: python3 -c pass\nfactors: {n: [1]}\n"
+
+
+def cron(folder: Path, monkeypatch: pytest.MonkeyPatch, *arguments: str) -> Any:
+    monkeypatch.chdir(folder)
+    (folder / "plan.yaml").write_text(PLAN)
+    return CliRunner().invoke(app, ["sweep", "run", "plan.yaml", *arguments])
+
+
+@pytest.mark.parametrize(("often", "fields"), [("hourly", 1), ("daily", 2), ("weekly", 3), ("monthly", 3)])
+def test_cron_prints_a_line_and_starts_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, often: str, fields: int
+) -> None:
+    done = cron(tmp_path, monkeypatch, "his tory/", "--cron", often, "--budget-usd", "5")
+    assert done.exit_code == 0
+    minute, *times, command = done.stdout.strip().split(" ", 5)
+    assert minute.isdecimal()
+    assert sum(field != "*" for field in (minute, *times)) == fields
+    assert [path.name for path in tmp_path.iterdir()] == ["plan.yaml"]
+    # cron passes the command to a shell after it has replaced each escaped percent sign.
+    shown = command.replace("\\%", "%").partition(" && ")[2]
+    code = "import sys; print(len(sys.argv), sys.argv[2:4], sys.argv[4], sys.argv[5:])"
+    program = shlex.split(shown)[0]
+    ran = subprocess.run(
+        ["/bin/sh", "-c", f"{shlex.quote(sys.executable)} -c {shlex.quote(code)} {shown.removeprefix(program)}"],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert re.search(r"his tory/\d{4}-\d\d-\d\dT\d{4} \[.*'--budget-usd', '5.*'--yes'", ran.stdout)
+
+
+def test_cron_refuses_names_that_crontab_cannot_hold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for folder in ("50%/", "a\nb/"):
+        done = cron(tmp_path, monkeypatch, folder, "--cron", "daily")
+        assert "crontab" in str(done.exception)

@@ -5,7 +5,7 @@ import pytest
 import vmselect as vs
 from tests.support.profiles import make_epoch_profile, make_profile
 from vmselect.errors import ArgumentError
-from vmselect.records import Boundary, Gpu, InputWait
+from vmselect.records import Boundary, FirstStep, Gpu, InputWait
 from vmselect.records.usage import Limits, Summary, Usage
 
 GIB = 2**30
@@ -251,3 +251,60 @@ def test_the_check_command_lists_diagnoses(tmp_path):
     profile_of(0.77, usage=HEALTHY, environment=GPUS).save(tmp_path / "slow.json")
     shown = CliRunner().invoke(app, ["check", str(tmp_path), "--format", "json"])
     assert "input-bound" in shown.output
+
+
+def first_step(seconds: float, **means: float) -> vs.Profile:
+    """A training whose first step took ``seconds``, and the sampled means of that phase."""
+    profile = vs.Profile.from_times(first_iteration_seconds=seconds, iteration_seconds=[0.1] * 10)
+    sampled = {
+        name: Summary(count=9, seconds=9.0, mean=mean, maximum=mean, p50=mean, p95=mean) for name, mean in means.items()
+    }
+    usage = Usage(interval_seconds=1.0, limits=Limits(cores=8), phases={"first_step": sampled}) if means else None
+    facts = profile.environment.model_copy(update={"framework_gpus": 1})
+    return profile.model_copy(update={"usage": usage, "environment": facts})
+
+
+@pytest.mark.parametrize(
+    ("means", "word"),
+    [
+        ({}, "not sampled"),
+        ({"process_cores": 3.0, "gpu0_busy_share": 0.0, "io_pressure_share": 0.0}, "compiled"),
+        ({"process_cores": 1.0, "gpu0_busy_share": 0.8}, "autotuning"),
+        ({"process_cores": 0.3, "gpu0_busy_share": 0.0, "io_pressure_share": 0.6}, "disk"),
+        ({"process_cores": 0.1, "gpu0_busy_share": 0.0}, "waited"),
+    ],
+)
+def test_a_slow_first_step_is_explained_by_what_was_busy(means: dict[str, float], word: str) -> None:
+    (found,) = [cause for cause in vs.diagnose(first_step(23.0, **means)) if cause.code == "slow-first-step"]
+    assert word in found.message
+    assert found.severity == "info"
+    assert found.evidence["first_step_seconds"] == 23.0
+
+
+@pytest.mark.parametrize(
+    ("parts", "words", "advice"),
+    [
+        ({"tracing_seconds": 3.0, "compiling_seconds": 14.0, "method": "jax.monitoring"},
+         "3 s of tracing, 14 s of compiling and 6 s of allocation and execution, by jax.monitoring", "cache compiled"),
+        ({"tracing_seconds": 15.0, "method": "tf.function"},
+         "15 s of tracing and 8 s of compilation, allocation and execution, by tf.function", "Trace less"),
+        ({"tracing_seconds": 1.0, "compiling_seconds": 4.0, "autotuning_seconds": 2.0, "method": "torch.compile"},
+         "4 s of compiling (2 s of it autotuning) and 18 s of allocation", "first batch"),
+        ({"tracing_seconds": 0.0, "compiling_seconds": 0.0, "method": "torch.compile"}, "0.5 CPU cores", "first batch"),
+    ],
+)  # fmt: skip
+def test_a_slow_first_step_is_divided_into_what_was_timed(parts: dict[str, object], words: str, advice: str) -> None:
+    profile = first_step(23.0, process_cores=0.5)
+    timeline = profile.timeline.model_copy(update={"first_step": FirstStep(**parts)})
+    (found,) = [
+        cause
+        for cause in vs.diagnose(profile.model_copy(update={"timeline": timeline}))
+        if cause.code == "slow-first-step"
+    ]
+    assert words in found.message
+    assert advice in found.remedy
+    assert ("tracing_seconds" in found.evidence) == ("tracing_seconds" in parts)
+
+
+def test_a_first_step_of_a_few_seconds_is_usual() -> None:
+    assert "slow-first-step" not in {one.code for one in vs.diagnose(first_step(5.0))}

@@ -98,10 +98,26 @@ def test_power_of_another_gpu_follows_its_tdp() -> None:
 
 
 def test_what_is_not_known_stays_unknown() -> None:
-    assert predict_fraction([]) is None
-    assert isinstance(predict_power(None, "T4", used=1, count=1), UnknownPower)
-    assert isinstance(predict_power(0.8, "Voodoo", used=1, count=1), UnknownPower)
-    assert isinstance(predict_power(0.8, None, used=0, count=0), UnknownPower)
+    fraction = predict_fraction([0.8])
+    assert isinstance(predict_power(fraction, "Voodoo", used=1, count=1), UnknownPower)
+    assert isinstance(predict_power(fraction, None, used=0, count=0), UnknownPower)
+
+
+def test_without_measured_power_a_typical_fraction_is_assumed() -> None:
+    power = predict_power(predict_fraction([]), "T4", used=1, count=1)
+    assert isinstance(power, Power)
+    assert power.basis == "assumed"
+    low, high = (part * energy.GPU_SHARE / 70 for part in power.interval(0.9)[1:])
+    assert low < 0.28 < energy.TYPICAL_FRACTION < 0.82 < high  # the quartiles of public measurements
+
+
+def test_a_described_training_that_waits_uses_less_power() -> None:
+    busy, half, waiting = (predict_fraction([], launch_share=share) for share in (0.0, 0.5, 1.0))
+    assert busy.value > half.value > waiting.value > 0.1
+    assert busy.basis == "described"
+    assert busy.deviation < predict_fraction([]).deviation
+    # A measured fraction is better than any assumption.
+    assert predict_fraction([0.8], launch_share=1.0) == predict_fraction([0.8])
 
 
 @pytest.fixture(scope="module")
@@ -140,6 +156,7 @@ def test_the_script_chooses_and_reports(
 
 
 def test_a_busy_gpu_leaves_less_room_for_another_fraction() -> None:
-    powers = [predict_power(fraction, "T4", used=1, count=1) for fraction in (0.2, 0.6, 0.95, 1.0)]
+    fractions = [predict_fraction([fraction]) for fraction in (0.2, 0.6, 0.95, 1.0)]
+    powers = [predict_power(fraction, "T4", used=1, count=1) for fraction in fractions]
     deviations = [power.deviation for power in powers if isinstance(power, Power)]
     assert deviations[0] > deviations[1] > deviations[2] == deviations[3] > energy.GPU_SHARE_DEVIATION

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import re
 from datetime import UTC, datetime
@@ -26,8 +27,47 @@ def test_markets_and_regions_filter_offers() -> None:
     assert {row.region for row in rank()} == {"here"}
     assert {row.region for row in rank(region="there")} == {"there"}
     assert {row.region for row in rank(region="all")} == {"here", "there"}
-    assert {row.region for row in rank([probe(region=None)])} == {"here", "there"}
+    # Where it was measured is unknown: the cheapest region.
+    assert {row.region for row in rank([probe(region=None)])} == {"there"}
+    assert {row.region for row in rank([probe(region=None)], region="all")} == {"here", "there"}
+    assert {row.region for row in rank([probe(region=None)], region=["here", "there"])} == {"here", "there"}
     assert [e.reason_code for e in rank(region="there").excluded] == ["no_price"]
+
+
+WORLD = vs.Catalog.embedded("2026-08-22")
+
+
+def test_the_cheapest_of_many_regions_represents_a_machine() -> None:
+    ranking = vs.rank(make_profile("g4dn.xlarge"), epochs=5, market="all", catalog=WORLD)
+    assert [row.market for row in ranking.deciding_rows] == ["spot", "on_demand"]
+    for row in ranking:
+        offers = WORLD.offers(instance_type="g4dn.xlarge", market=row.market)
+        assert row.usd_per_hour == offers["usd_per_hour"].min()
+        assert row.regions_compared == len(offers) > 15
+        assert row.place == f"{row.region}, cheapest of {len(offers)} regions"
+    on_demand = ranking.deciding_rows[1]
+    assert on_demand.region == "us-east-1"  # of regions with this price, the reference region
+
+
+def test_places_restrict_the_regions_that_are_compared() -> None:
+    def regions(region: Any, **options: Any) -> dict[str, int]:
+        ranking = vs.rank(make_profile("g4dn.xlarge"), epochs=5, region=region, catalog=WORLD, **options)
+        return {row.region: row.regions_compared for row in ranking}
+
+    assert regions("us-east-1") == {"us-east-1": 1}
+    assert set(regions(["us-east-1", "eu-west-1"])) == {"us-east-1", "eu-west-1"}
+    (europe,) = regions("eu").items()
+    assert europe[0].startswith("eu-")
+    assert europe[1] > 3
+    assert regions("us")["us-east-1"] > 2
+    assert regions("DE") == regions("de") == {"eu-central-1": 1}
+    assert set(regions(["eu", "us"])) == {europe[0], "us-east-1"}
+    assert len(regions("all")) > 15
+    assert set(regions("all").values()) == {1}
+    with pytest.raises(vs.errors.MissingNamesError):
+        regions("atlantis")
+    with pytest.raises(vs.errors.MissingNamesError):
+        regions(["us", "vn"])  # a country without this machine
 
 
 @pytest.mark.parametrize(
@@ -97,7 +137,9 @@ def test_retired_types_are_excluded_unless_requested_or_dated() -> None:
 
 def test_old_prices_of_the_ranked_markets_are_a_finding() -> None:
     offer = {"provider": "lab", "instance_type": "small", "region": "here", "market": "spot", "usd_per_hour": 0.3}
-    ranking = rank([probe("small")], catalog=LAB.with_offers([{**offer, "date": "2021-02-01"}]))
+    catalog = LAB.with_offers([{**offer, "date": "2021-02-01"}])
+    catalog.as_of = dt.date(2021, 7, 1)
+    ranking = rank([probe("small")], catalog=catalog)
     for market, old in (("on_demand", False), ("spot", True), ("all", True), (None, False)):
         assert ("old-prices" in {f.code for f in ranking.rerank(market=market).findings}) == old
 
@@ -160,6 +202,35 @@ def test_a_machine_whose_gpus_were_not_used_is_excluded(
 def test_times_that_were_given_do_not_say_which_gpus_were_used() -> None:
     catalog = prices(("a", 1.0), gpu_count=1, gpu_model="T4")
     assert rank([make_profile("a", 0.1)], catalog=catalog).best.instance_type == "a"
+
+
+@pytest.mark.parametrize(
+    ("given", "codes"),
+    [
+        ({"gpus": 8}, set()),
+        ({"gpus": 2}, {"unused-gpus"}),
+        ({"gpus": 16}, {"hardware-contradicts-price"}),
+        ({"workers": 8}, {"workers-on-one-machine"}),
+        ({"workers": 8, "factors": {"nodes": 8}}, {"several-machines"}),
+    ],
+)
+def test_findings_about_given_gpus_and_workers(given: dict[str, Any], codes: set[str]) -> None:
+    catalog = prices(("a", 1.0), gpu_count=8, gpu_model="K80")
+    best = rank([make_profile("a", 0.1, batch_size=512, **given)], catalog=catalog).best
+    about = {"unused-gpus", "hardware-contradicts-price", "workers-on-one-machine", "several-machines"}
+    assert {finding.code for finding in best.findings} & about == codes
+
+
+def test_given_gpus_count_in_the_table_of_gpu_counts() -> None:
+    catalog = prices(("p2.xlarge", 0.9), gpu_count=1, gpu_model="K80").with_offers(
+        prices(("p2.8xlarge", 7.2), gpu_count=8, gpu_model="K80").offers(market=None)
+    )
+    profiles = [
+        vs.Profile.from_times(instance_type=name, batch_size=512, total_seconds=seconds, epochs=82, gpus=gpus)
+        for name, gpus, seconds in [("p2.xlarge", 1, 3602.0), ("p2.8xlarge", 8, 1143.3)]
+    ]
+    table = vs.rank(profiles, catalog=catalog).scaling.set_index("gpus")
+    assert (table["speed_up"][8], table["efficiency"][8]) == pytest.approx((3.15, 0.394), abs=0.001)
 
 
 def test_workers_that_use_some_gpus_of_their_machine_leave_the_others_unused() -> None:

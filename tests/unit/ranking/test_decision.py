@@ -194,16 +194,20 @@ def test_the_remedy_is_that_of_the_widest_part_of_the_interval() -> None:
         """A ranking whose deadline is just above the estimated time."""
         return rank(profiles, **options, deadline_hours=1.001 * rank(profiles, **options).best.seconds / 3600)
 
-    few = within([probe(steps=2)])
+    measured = {"iteration_seconds": [0.1, 0.1001] * 20}  # equal times would be one mean
+    few = within([probe(iteration_seconds=[0.1, 0.1001])])
     (cause,) = [finding for finding in few.best.findings if finding.code == "few-readings"]
     assert cause.remedy in remedy(few)
-    once, often = [probe(steps=40)], [probe(steps=40, created=datetime(2026, 1, day, tzinfo=UTC)) for day in (1, 2, 3)]
+    once, often = (
+        [probe(**measured)],
+        [probe(**measured, created=datetime(2026, 1, day, tzinfo=UTC)) for day in (1, 2, 3)],
+    )
     assert "repetitions narrow" in remedy(within(once))
     assert "repetitions narrow" not in remedy(within(often))
-    between = within([probe(batch_size=size, steps=40) for size in (32, 128)], batch_size=64)
+    between = within([probe(batch_size=size, **measured) for size in (32, 128)], batch_size=64)
     assert "batch size 64" in remedy(between)
     study = vs.ConvergenceStudy.from_epochs({64: [8, 20, 40]})
-    assert "convergence study" in remedy(within([probe(steps=40)], epochs=study))
+    assert "convergence study" in remedy(within([probe(**measured)], epochs=study))
     stolen = Summary(count=10, seconds=5.0, mean=0.2, maximum=0.2, p50=0.2, p95=0.2)
     disturbed = within(
         [probe(steps=40, usage=Usage(interval_seconds=1.0, phases={"steady_steps": {"steal_share": stolen}}))]

@@ -72,8 +72,21 @@ def test_every_row_has_energy_and_co2() -> None:
         assert spread == pytest.approx(row.measures[name])
 
 
-def test_without_power_energy_is_unknown_and_never_zero() -> None:
+def test_without_power_a_typical_power_is_assumed_and_marked() -> None:
     plain = [probe(watts=None), probe("g5.xlarge", 0.1, None)]
+    ranking = rank(plain, objective="co2")
+    assert len(ranking) == 2
+    assert [power.basis for power in ranking.candidates.power.powers] == ["assumed"] * 2  # type: ignore[union-attr]
+    energy, measured = ranking.best.measures["energy"], rank(BOTH, objective="co2").best.measures["energy"]
+    assert energy is not None
+    assert measured is not None
+    assert energy.high / energy.low > 2 * measured.high / measured.low
+    assert "energy-assumed" in {finding.code for finding in ranking.findings}
+    assert json.loads(ranking.to_json())["machines"][0]["power"]["basis"] == "assumed"
+
+
+def test_without_a_gpu_energy_is_unknown_and_never_zero() -> None:
+    plain = [probe("c5.xlarge", watts=None), probe("m5.xlarge", 0.1, None)]
     assert [(row.measures["energy"], row.measures["co2"]) for row in rank(plain)] == [(None, None)] * 2
     assert rank(plain, emissions={}).to_frame()["energy_kwh"].isna().all()
     assert json.loads(rank(plain).to_json())["rows"][0]["measures"]["co2"] is None
@@ -109,7 +122,7 @@ def test_objectives_and_limits() -> None:
     assert cheap.best.region == "nowhere-1"
     assert clean.best.region == "eu-north-1"
     assert "lowest CO2" in clean.verdict
-    limited = rank(region="all", co2_limit_kg=0.01)
+    limited = rank(region=["us-east-1", "eu-north-1", "nowhere-1"], co2_limit_kg=0.01)
     assert {row.region for row in limited} == {"eu-north-1"}
     codes = {exclusion.reason_code for exclusion in limited.excluded}
     assert codes == {"over_co2_limit", "co2_unknown"}
@@ -150,7 +163,7 @@ def test_the_same_machine_in_a_cleaner_region_is_suggested() -> None:
     assert "embodied" in findings["co2-scope"].message
     elsewhere = {finding.code: finding for finding in rank(emissions={}, region="eu-north-1").findings}
     assert "cleaner-region" not in elsewhere
-    unpriced = rank([probe()], catalog=vs.Catalog.embedded("2026-08-22"), emissions={})
+    unpriced = rank([probe()], catalog=vs.Catalog.embedded("2026-08-22").where(region="us-east-1"), emissions={})
     message = next(finding for finding in unpriced.findings if finding.code == "cleaner-region")
     assert "refresh" in message.remedy
     codes = {finding.code for finding in rank(emissions={"grid_g_per_kwh": 300}).findings}
@@ -217,7 +230,7 @@ def test_command_line(tmp_path: Path) -> None:
     command = ["rank", *saved, "-e", "10", "--catalog", str(CATALOG.save(tmp_path / "prices.csv"))]
     plain = CliRunner().invoke(app, command)
     assert "kWh" not in plain.stdout
-    shown = CliRunner().invoke(app, [*command, "--emissions"])
+    shown = CliRunner().invoke(app, [*command, "--emissions", "--verbose"])
     assert "co2" in shown.stdout
     assert "embodied" in shown.stderr
     limited = CliRunner().invoke(app, [*command, "--co2-limit-kg", "0.001", "--country", "DE"])

@@ -142,3 +142,52 @@ def test_more_data_never_take_less_and_order_changes_nothing(size: float, factor
         assert more[name].seconds >= row.seconds
         assert more[name].cost_usd >= row.cost_usd
         assert other[name].seconds == pytest.approx(row.seconds)
+
+
+WORLD = vs.Catalog.embedded("2026-08-22")
+
+
+def rank_from(**data: Any) -> vs.Ranking:
+    """A ranking of one machine type in two regions and of one of another cloud, with 100 GB in a store."""
+    profiles = [make_epoch_profile(name, 3600.0) for name in ("g4dn.xlarge", "n1-standard-4+1xT4")]
+    transfer = {"data_gb": 100, "download_seconds_per_mb": 0.01, **data}
+    regions = ["us-east-1", "us-west-2", "us-central1"]
+    return vs.rank(profiles, epochs=1, region=regions, catalog=WORLD, transfer=transfer)
+
+
+def costs(ranking: vs.Ranking) -> dict[str, float]:
+    """What moving the data to each region costs: the cost beyond time and price."""
+    return {row.region: round(row.cost_usd - row.usd_per_hour * row.seconds / 3600, 6) for row in ranking}
+
+
+def test_data_in_a_cloud_cost_its_price_to_other_clouds_and_regions() -> None:
+    nothing = {"us-east-1": 0.0, "us-west-2": 0.0, "us-central1": 0.0}
+    assert costs(rank_from()) == nothing
+    assert costs(rank_from(provider="aws", region="us-east-1")) == nothing | {"us-west-2": 2.0, "us-central1": 9.0}
+    assert costs(rank_from(provider="aws")) == nothing | {"us-central1": 9.0}
+    assert costs(rank_from(provider="gcp", region="us-central1")) == nothing | {"us-east-1": 12.0, "us-west-2": 12.0}
+    assert costs(rank_from(provider="runpod", region="US")) == nothing
+    given = rank_from(provider="aws", region="us-east-1", usd_per_gb=0.5)
+    assert set(costs(given).values()) == {50.0}
+
+
+def test_a_machine_away_from_the_data_has_a_finding() -> None:
+    rows = {row.region: row for row in rank_from(provider="aws", region="us-east-1")}
+    codes = {region: {finding.code for finding in row.findings} for region, row in rows.items()}
+    assert "data-elsewhere" not in codes["us-east-1"]
+    assert "data-elsewhere" in codes["us-west-2"] & codes["us-central1"]
+    (finding,) = [finding for finding in rows["us-west-2"].findings if finding.code == "data-elsewhere"]
+    assert "aws us-east-1" in finding.message
+    assert "$2.00" in finding.message
+    (unknown,) = [
+        finding
+        for finding in rank_from(provider="lab", region="here").best.findings
+        if finding.code == "data-elsewhere"
+    ]
+    assert "usd_per_gb" in unknown.remedy
+    assert not [f for row in rank_from() for f in row.findings if f.code == "data-elsewhere"]
+
+
+def test_a_region_of_the_data_needs_a_provider() -> None:
+    with pytest.raises(vs.errors.ArgumentError, match="provider"):
+        vs.serving.Transfer(data_gb=1, region="us-east-1")

@@ -38,12 +38,15 @@ def test_objects_have_the_options_that_they_own() -> None:
             assert option.argument in inspect.signature(OBJECTS[option.owner]).parameters
 
 
-def test_the_command_line_and_the_tools_for_agents_have_every_option() -> None:
+def test_the_command_line_has_every_option_and_the_tools_for_agents_no_others() -> None:
     command = typer.main.get_command(app).commands["rank"]  # type: ignore[attr-defined]
-    names = {option.name for option in OPTIONS}
-    assert names <= {parameter.name for parameter in command.params}
-    for tool in ("rank", "next_probe"):
-        assert names <= set(list_tools()[tool].input_schema["properties"])
+    options = {option.name for option in OPTIONS}
+    parameters = {parameter.name for parameter in command.params}
+    assert options <= parameters
+    for tool in ("rank", "recommend"):
+        arguments = set(list_tools()[tool].input_schema["properties"])
+        assert arguments <= parameters
+        assert {"objective", "deadline_hours", "budget_usd", "provider", "region", "market"} <= arguments & options
 
 
 def test_json_has_every_setting_by_its_name() -> None:

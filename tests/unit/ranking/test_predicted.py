@@ -126,7 +126,7 @@ def test_filters_also_leave_out_probed_machines(filters, condition) -> None:
 
 
 def test_filters_of_the_catalog_leave_out_probed_machines() -> None:
-    for restricted in (CATALOG.where(max_usd_per_hour=0.1), CATALOG.where(gpu_memory_gib=40)):
+    for restricted in (CATALOG.where(max_usd_per_hour=0.05), CATALOG.where(gpu_memory_gib=40)):
         ranking = vs.rank(profile(), epochs=20, catalog=restricted)
         assert [one.reason_code for one in ranking.excluded] == ["filtered"]
 

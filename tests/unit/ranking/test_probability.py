@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import datetime as dt
+import math
 from typing import Any
 
 import numpy as np
@@ -158,3 +160,45 @@ def test_an_offer_that_another_one_beats_in_price_and_co2_is_not_drawn() -> None
         strictly = beaten & ((price < price[i]) | (factor < factor[i]))
         assert not (kept[i] and strictly.any())
         assert (kept & beaten).any()
+
+
+def _aged(*offers: tuple[str, str, float, int], day: dt.date = dt.date(2026, 8, 22)) -> vs.Catalog:
+    """Prices of (machine, provider, USD per hour, age in days) on the spot market."""
+    rows = [
+        {"provider": provider, "instance_type": name, "region": "here", "market": "spot", "usd_per_hour": usd,
+         "date": day - dt.timedelta(days=age)}
+        for name, provider, usd, age in offers
+    ]  # fmt: skip
+    catalog = vs.Catalog.embedded("2021-02-01").with_offers(rows)
+    catalog.as_of = day
+    return catalog
+
+
+def test_an_old_price_widens_the_cost_but_not_the_time() -> None:
+    rows = [rank(pair(0.1), catalog=_aged(("m0", "aws", 1.0, age)), market="spot").best for age in (0, 30, 360)]
+    assert len({(row.seconds, row.seconds_low, row.seconds_high) for row in rows}) == 1
+    fresh, month, year = (Interval(row.cost_usd, row.cost_low, row.cost_high) for row in rows)
+    assert fresh.value == month.value == year.value
+    assert fresh.low > month.low > year.low
+    assert fresh.high < month.high < year.high
+    # 18 % a month: the half-width in log scale adds to that of the time as squares.
+    width = math.hypot(math.log(fresh.high / fresh.value), 1.6449 * 0.18 * math.sqrt(30 / 30.4375))
+    assert month.high == pytest.approx(month.value * math.exp(width), rel=1e-4)
+
+
+def test_old_prices_of_another_provider_lower_the_probability_of_being_best() -> None:
+    profiles = pair(0.1, 0.1)
+    fresh = chances(rank(profiles, catalog=_aged(("m0", "aws", 0.8, 0), ("m1", "gcp", 1.0, 0)), market="spot"))
+    old = chances(rank(profiles, catalog=_aged(("m0", "aws", 0.8, 300), ("m1", "gcp", 1.0, 300)), market="spot"))
+    assert fresh["m0"] > 0.99
+    assert 0.5 < old["m0"] < 0.8
+    # Prices of one provider and market move together, so their ages do not matter.
+    shared = chances(rank(profiles, catalog=_aged(("m0", "aws", 0.8, 300), ("m1", "aws", 1.0, 300)), market="spot"))
+    assert shared["m0"] == pytest.approx(fresh["m0"], abs=0.01)
+
+
+def test_the_age_of_prices_does_not_matter_for_the_shortest_time() -> None:
+    catalog = _aged(("m0", "aws", 1.0, 300), ("m1", "gcp", 1.0, 5))
+    with_age = chances(rank(pair(0.1, 0.101), catalog=catalog, market="spot", objective="time"))
+    fresh = _aged(("m0", "aws", 1.0, 0), ("m1", "gcp", 1.0, 0))
+    assert with_age == chances(rank(pair(0.1, 0.101), catalog=fresh, market="spot", objective="time"))

@@ -8,6 +8,7 @@ from operator import attrgetter
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from scipy import stats
 
@@ -54,10 +55,13 @@ def test_nothing_feasible_is_an_empty_ranking() -> None:
 
 def test_the_frame_and_the_json_hold_the_rows() -> None:
     ranking = rank(epochs=[5, 10], market="all")
-    frame = ranking.to_frame()
-    assert list(frame.columns) == list(vars(ranking.best))
+    frame = ranking.to_frame(details=True)
+    assert set(frame.columns) == set(vars(ranking.best))
     known = frame.astype(object).where(frame.notna(), None)
     assert known.to_dict("records") == [vars(row) for row in ranking]
+    flat = ranking.to_frame()
+    assert not {"terms", "findings", "factors", "measures", "limit_chances"}.intersection(flat.columns)
+    assert all(pd.api.types.is_scalar(value) for value in flat.iloc[0])
     plain = json.loads(ranking.to_json())
     assert [row["cost_usd"] for row in plain["rows"]] == [row.cost_usd for row in ranking]
     assert plain["settings"]["epochs"] == [5, 10]
@@ -83,7 +87,8 @@ def test_reasons_are_counted_without_writing_each(monkeypatch: pytest.MonkeyPatc
     written: list[int] = []
     usual = Measure.explain_excess
     monkeypatch.setattr(Measure, "explain_excess", lambda *given: written.append(1) or usual(*given))
-    ranking = rank([probe("small", region=None)], deadline_hours=1e-6, catalog=LAB.with_offers(offers))
+    catalog = LAB.with_offers(offers)
+    ranking = rank([probe("small", region=None)], deadline_hours=1e-6, catalog=catalog, region="all")
     assert "502" in ranking.verdict
     assert len(written) == 1
 

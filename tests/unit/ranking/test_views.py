@@ -67,6 +67,35 @@ def test_probes_are_weighed_against_full_runs_as_often_as_measured() -> None:
     assert spent.without_times == ()
 
 
+def test_probes_are_weighed_against_a_number_of_full_runs() -> None:
+    ranking = rank([make_profile(name, steps_per_epoch=1000) for name in ("a", "a", "b")], catalog=CATALOG)
+    once, five_times = (ranking.selection_cost(trainings=count) for count in (1, 5))
+    assert five_times.exhaustive_usd == pytest.approx(5 * once.exhaustive_usd)
+    assert five_times.probe_usd == once.probe_usd == ranking.selection_cost().probe_usd
+    study = vs.rank(sized(256), epochs=STUDY, catalog=CATALOG)
+    assert study.selection_cost(trainings=2).exhaustive_usd == pytest.approx(study.selection_cost().exhaustive_usd)
+    with pytest.raises(vs.errors.ArgumentError, match="trainings"):
+        ranking.selection_cost(trainings=0)
+
+
+def test_json_has_the_relative_tables_of_every_number_of_epochs() -> None:
+    profiles = [
+        make_profile("a", 0.2, steps_per_epoch=10),
+        make_profile("b", 0.1, steps_per_epoch=10, init_seconds=9.0),
+    ]
+    ranking = vs.rank(profiles, epochs=[1, 100], catalog=CATALOG)
+    payload = json.loads(ranking.to_json())
+    assert set(payload["relative"]) == {"time", "cost"}
+    for objective, rows in payload["relative"].items():
+        table = ranking.relative(objective)
+        names = [payload["candidates"][row["candidate"]]["instance_type"] for row in rows]
+        assert names == list(table.index)
+        for row, name in zip(rows, names, strict=True):
+            assert row["ratios"] == {"1": table.loc[name, 1], "100": table.loc[name, 100]}
+    first = json.loads(ranking.to_json(top=1))
+    assert {row["candidate"] for row in first["relative"]["time"]} == {0}
+
+
 @pytest.mark.parametrize(
     ("times", "timeline", "seconds"),
     [
@@ -146,7 +175,7 @@ def test_the_text_shows_the_verdict_and_ten_rows_and_counts_the_others() -> None
     assert sum(one.split()[:1] in ([str(n)] for n in range(1, 13)) for one in lines) == 10
     assert "... and 2 more" in lines
     assert "more" not in str(rank_many(10))
-    for text in ("m00 (lab, here, on_demand)", "batch 64", "10 epochs", "1 h (1 h to 1 h)", "$1.00", "cost", "12 "):
+    for text in ("m00 at lab here on demand", "batch 64", "10 epochs", "1 h (1 h to 1 h)", "$1.00", "cost", "12 "):
         assert text in lines[0]
     assert "1 epoch " in str(rank_many(1, epochs=1).best)
 
@@ -162,10 +191,10 @@ def test_excluded_candidates_are_counted_and_three_are_named() -> None:
     assert str(nothing) == nothing.verdict
 
 
-def test_three_other_likely_candidates_are_named_and_the_others_counted() -> None:
+def test_one_other_likely_candidate_is_named_and_several_are_counted() -> None:
     assert "m01 (lab, here, on_demand), batch 64 ($1.00 in 1 h, 50%)" in rank_many(2, step=0.0).verdict
-    assert "more" not in rank_many(4, step=0.0).verdict
-    assert " and 2 more." in rank_many(6, step=0.0).verdict
+    assert "m01" not in rank_many(4, step=0.0).verdict
+    assert " 5 others " in rank_many(6, step=0.0).verdict
     assert "m01" not in rank_many(2).verdict
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 
 import vmselect as vs
 from vmselect.errors import ArgumentError, ComparisonError
+from vmselect.records import InferenceRecord, TransferRecord
 from vmselect.report import comparison_charts
 from vmselect.report.comparison_charts import comparison_plots, effects_plots
 
@@ -54,6 +56,67 @@ def test_a_level_shift_is_drawn() -> None:
     assert [plot["kind"] for plot in plots] == ["boxes", "series"]
     assert {point["level"] for point in plots[1]["points"]} == {10.0, 20.0}
     assert sum(point["level"] == 20.0 for point in plots[1]["points"]) == 30
+
+
+BATCHES = {
+    "AWS": [0.78 + 0.001 * (i % 7) for i in range(116)],
+    "Azure": [0.8] * 30 + [0.4 + 0.001 * (i % 5) for i in range(86)],
+}
+
+
+def rows_of(chart: object) -> list[list[dict[str, object]]]:
+    return list(chart.to_dict()["datasets"].values())  # type: ignore[attr-defined]
+
+
+def test_every_run_of_all_groups_is_drawn_in_order_with_means() -> None:
+    c = vs.compare(BATCHES, metric="seconds_per_mb", by="platform")
+    points, means = sorted(rows_of(c.chart("runs")), key=len, reverse=True)
+    assert len(points) == 232
+    azure = [point["value"] for point in points if str(point["group"]).startswith("Azure")]
+    assert azure == BATCHES["Azure"]
+    assert {str(mean["group"]).split(",")[0]: mean["value"] for mean in means} == {
+        name: pytest.approx(np.mean(values)) for name, values in BATCHES.items()
+    }
+    with pytest.raises(ComparisonError, match="date"):
+        c.chart("calendar")
+
+
+def test_separate_records_and_one_record_of_readings_give_the_same_chart() -> None:
+    records = [
+        TransferRecord.from_times(
+            instance_type="client", provider=name.lower(), url="s3://coco", megabytes=1.0, download_seconds=seconds,
+            factors={"platform": name},
+        )
+        for name, values in BATCHES.items()
+        for seconds in values
+    ]  # fmt: skip
+    c = vs.compare(records, by="platform", metric="download_seconds_per_mb")
+    assert comparison_charts.reading_points(c)["value"].tolist() == [*BATCHES["AWS"], *BATCHES["Azure"]]
+    calls = [
+        InferenceRecord.from_times(instance_type=name, batch_size=8, call_seconds=values)
+        for name, values in BATCHES.items()
+    ]
+    readings = comparison_charts.reading_points(vs.compare(calls, metric="call_seconds"))
+    assert readings["value"].tolist() == [*BATCHES["AWS"], *BATCHES["Azure"]]
+
+
+def test_runs_are_drawn_by_date() -> None:
+    start = datetime(2026, 3, 1, tzinfo=UTC)
+    records = [
+        vs.Profile.from_times(instance_type="a", batch_size=8, iteration_seconds=[0.1] * 5).model_copy(
+            update={"created": start + timedelta(days=7 * week)}
+        )
+        for week in range(4)
+    ]
+    points = max(rows_of(vs.compare(records).chart("calendar")), key=len)
+    assert [point["moment"] for point in points] == [f"2026-03-{day:02}T00:00:00Z" for day in (1, 8, 15, 22)]
+
+
+def test_a_shift_between_runs_is_drawn_on_the_page() -> None:
+    plots = comparison_plots(vs.compare(BATCHES, metric="seconds_per_mb"))
+    shifted = plots[-1]
+    assert (shifted["kind"], shifted["title"]) == ("series", "Azure, run by run")
+    assert [point["level"] for point in shifted["points"]][29:31] == pytest.approx([0.8, 0.402])
 
 
 def test_many_runs_are_thinned(monkeypatch: pytest.MonkeyPatch) -> None:

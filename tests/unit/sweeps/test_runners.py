@@ -56,6 +56,24 @@ def test_hosts_stay_reserved_if_the_journal_has_an_invalid_token(tmp_path) -> No
     assert not runner.has_room(trial)
 
 
+def test_limits_reach_the_supervisor_of_any_runner(tmp_path) -> None:
+    factors = {"machine": ["a"], "cores": [2], "memory_gib": [1.5]}
+    (trial,) = vs.Plan("python t.py", runner="ssh", factors=factors).trials
+    (worker,) = base.make_request(job_of(trial, tmp_path), "folder", "work")["workers"]
+    assert (worker["core_count"], worker["memory_bytes"]) == (2, 3 * 2**29)
+    (free,) = vs.Plan("python t.py", runner="ssh", factors={"machine": ["a"]}).trials
+    (worker,) = base.make_request(job_of(free, tmp_path), "folder", "work")["workers"]
+    assert not {"core_count", "memory_bytes"} & set(worker)
+
+
+@pytest.mark.parametrize(
+    "factors", [{"cores": [0]}, {"cores": ["many"]}, {"memory_gib": [0]}, {"memory_gib": ["8 GB"]}]
+)
+def test_limits_are_numbers(factors) -> None:
+    with pytest.raises(vs.errors.PlanError, match=next(iter(factors))):
+        vs.Plan("python t.py", factors=factors)
+
+
 def test_trial_without_a_local_port_fails_alone(tmp_path, monkeypatch) -> None:
     def refuse(count: int) -> list[int]:
         raise OSError(24, "Too many open files")
@@ -98,10 +116,29 @@ def test_no_copy_of_a_worker_starts_after_the_deadline(tmp_path: Path, monkeypat
         copies.append((host, seconds >= 0))
 
     monkeypatch.setattr(ssh, "copy_folder", copy)
-    ssh.fetch_all(["chief", "worker"], "remote", tmp_path, seconds=-1)
+    assert ssh.fetch_all(["chief", "worker"], "remote", tmp_path, seconds=-1) == ["worker"]
     assert copies == [("chief", True)]
-    ssh.fetch_all(["chief", "worker"], "remote", tmp_path, seconds=60)
+    assert ssh.fetch_all(["chief", "worker"], "remote", tmp_path, seconds=60) == []
     assert copies[1:] == [("chief", True), ("worker", True)]
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_folder_that_was_not_copied_stays_on_its_host(
+    fails: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    removed = []
+
+    def copy(host: str, remote: str, into: Path, *, seconds: float) -> None:
+        if fails and host == "worker":
+            raise vs.errors.SweepError("The connection was lost.")
+
+    monkeypatch.setattr(ssh, "copy_folder", copy)
+    monkeypatch.setattr(ssh, "call", lambda host, command, **_: removed.append(host) if "rm -rf" in command else None)
+    runner = ssh.SshRunner.__new__(ssh.SshRunner)
+    monkeypatch.setattr(runner, "_contacted", set(), raising=False)
+    monkeypatch.setattr(runner, "_remote", lambda token: "remote", raising=False)
+    runner.fetch({"token": "t", "hosts": ["chief", "worker"]}, tmp_path, seconds=60)
+    assert removed == (["chief"] if fails else ["chief", "worker"])
 
 
 def test_slurm_that_does_not_answer_is_unknown(monkeypatch) -> None:
@@ -222,3 +259,12 @@ def test_status_is_empty_if_no_supervisor_wrote_one(tmp_path) -> None:
     (tmp_path / "worker-1").mkdir()
     (tmp_path / "worker-1" / "status.json").write_text(json.dumps(GOOD))
     assert read_status(tmp_path, 2)["why"] == "worker"
+
+
+def test_the_worker_that_failed_is_named() -> None:
+    good, bad, ended = {"exit": 0, "why": "exit"}, {"exit": 3, "why": "exit"}, {"exit": None, "why": "stop"}
+    merged = base.merge_outcomes([ended, bad, ended])
+    assert (merged["why"], merged["error"]) == ("worker", "worker 1 of 3 ended with exit code 3")
+    assert base.merge_outcomes([{**ended, "error": "own words"}, bad])["error"] == "own words"
+    assert base.name_lost([good, {}], ["alpha", "beta"]) == "worker 1 of 2 (beta) was lost"
+    assert base.name_lost([good, good]) == ""

@@ -1,0 +1,144 @@
+"""The ranking in the terminal."""
+
+from __future__ import annotations
+
+import io
+import re
+import shlex
+import sys
+from pathlib import Path
+
+import pytest
+
+import vmselect as vs
+from vmselect.cli.demo import DESCRIPTIONS, FOUNDING_RECORDS, rank_example
+from vmselect.cli.output import Format
+from vmselect.cli.ranking_table import fold_similar, print_ranking
+
+
+@pytest.fixture
+def ranking() -> vs.Ranking:
+    catalog = vs.Catalog.embedded("2021-02-28")
+    return vs.rank(vs.load_profiles(FOUNDING_RECORDS), epochs=50, catalog=catalog)
+
+
+class Terminal(io.TextIOWrapper):
+    def __init__(self, encoding: str) -> None:
+        super().__init__(io.BytesIO(), encoding=encoding)
+
+    def isatty(self) -> bool:
+        return True
+
+    @property
+    def text(self) -> str:
+        self.flush()
+        return re.sub(r"\x1b\[[0-9;]*m", "", self.buffer.getvalue().decode(self.encoding))  # type: ignore[attr-defined]
+
+
+def show(ranking: vs.Ranking, monkeypatch: pytest.MonkeyPatch, *, encoding: str = "utf-8", width: int = 100) -> str:
+    terminal = Terminal(encoding)
+    monkeypatch.setenv("COLUMNS", str(width))
+    monkeypatch.setattr(sys, "stdout", terminal)
+    print_ranking(ranking, top=10, format=Format.table)
+    return terminal.text
+
+
+def test_the_table_fits_a_terminal_of_100_columns(ranking: vs.Ranking, monkeypatch: pytest.MonkeyPatch) -> None:
+    headline, *lines = show(ranking, monkeypatch).splitlines()
+    assert headline == ranking.headline
+    start = next(i for i, line in enumerate(lines) if line.split()[:1] == ["#"])
+    details, (head, *lines) = lines[:start], lines[start:]
+    assert " ".join(line.strip() for line in details) == ranking.details
+    assert max(map(len, (head, *lines))) <= 100
+    assert len(lines) == len(ranking)
+    assert head.split() == ["#", "machine", "GPU", "where", "time", "interval", "cost", "best"]
+
+
+def test_a_narrow_terminal_shows_all_names_whole_and_no_bars(
+    ranking: vs.Ranking, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = show(ranking, monkeypatch, width=80)
+    assert "●" not in text
+    assert all(row.instance_type in text for row in ranking.deciding_rows)
+    assert max(map(len, text.splitlines()[1:])) <= 80
+
+
+def test_the_next_step_is_a_command(capsys: pytest.CaptureFixture[str]) -> None:
+    example = rank_example()
+    print_ranking(example, top=10, format=Format.table)
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("Next:")]
+    command = line.removeprefix("Next:").partition("#")[0]
+    assert shlex.split(command)[:4] == ["vmselect", "probe", "--instance-type", example.next_probe.instance_type]
+
+
+def test_bars_show_the_intervals_on_one_scale(ranking: vs.Ranking, monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = [line for line in show(ranking, monkeypatch).splitlines() if "●" in line]
+    rows = sorted(zip(ranking.deciding_rows, lines, strict=True), key=lambda pair: pair[0].seconds)
+    places = [line.index("●") for _, line in rows]
+    assert places == sorted(places)
+    assert places[0] < places[-1]
+
+
+def test_bounds_are_numbers_without_such_characters(ranking: vs.Ranking, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = show(ranking, monkeypatch, encoding="ascii")
+    assert "●" not in text
+    assert "13 min to 1 h" in text
+
+
+def test_predicted_rows_are_marked(monkeypatch: pytest.MonkeyPatch) -> None:
+    gpu = vs.records.Gpu(name="Tesla T4", memory_bytes=16 * 2**30)
+    probe = vs.Profile.from_times(
+        instance_type="g4dn.xlarge", batch_size=64, steps_per_epoch=100, iteration_seconds=[0.2, 0.21, 0.2]
+    )
+    environment = probe.environment.model_copy(update={"gpus": (gpu,), "framework_gpus": 1})
+    ranking = vs.rank(
+        [probe.model_copy(update={"environment": environment})], epochs=5, machines=["g5.xlarge"], market="on_demand"
+    )
+    assert {"measured", "predicted"} == set(ranking.to_frame()["basis"])
+    assert "predicted" in show(ranking, monkeypatch, width=120)
+
+
+def test_findings_are_counted_and_explained_on_request(ranking: vs.Ranking, capsys: pytest.CaptureFixture[str]) -> None:
+    print_ranking(ranking, top=10, format=Format.table)
+    brief = capsys.readouterr().err
+    print_ranking(ranking, top=10, format=Format.table, verbose=True)
+    whole = capsys.readouterr().err
+    messages = {finding.message for finding in ranking.findings}
+    assert messages
+    assert all(message in whole for message in messages)
+    assert not any(message in brief for message in messages)
+    assert all(finding.code in brief for finding in ranking.findings if finding.severity == "warning")
+
+
+def test_many_exclusions_are_counted(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    names = [f"own-{number}" for number in range(5)]
+    probes = [vs.Profile.from_times(instance_type=name, batch_size=8, steps_per_epoch=9, iteration_seconds=0.1)
+              for name in (*names, "g4dn.xlarge")]  # fmt: skip
+    ranking = vs.rank(probes, epochs=5)
+    print_ranking(ranking, top=10, format=Format.table)
+    assert "own-" not in capsys.readouterr().err
+    print_ranking(ranking, top=10, format=Format.table, verbose=True)
+    printed = capsys.readouterr().err
+    assert all(name in printed for name in names)
+
+
+def test_predicted_machines_of_a_provider_that_differ_in_the_host_only_share_a_line() -> None:
+    hosts = [
+        {"provider": provider, "instance_type": f"{provider}-{vcpus}", "region": "here", "usd_per_hour": 2.0,
+         "vcpus": vcpus, "gpu_model": "L4", "gpu_count": 1.0, "gpu_memory_gib": 24.0}
+        for provider in ("lab", "shop") for vcpus in (8, 16, 32)
+    ]  # fmt: skip
+    names = [host["instance_type"] for host in hosts]
+    catalog = vs.Catalog.embedded("2026-08-22").with_offers(hosts)
+    ranking = vs.rank(vs.Profile.load(DESCRIPTIONS / "resnet50.json"), epochs=2, machines=names, catalog=catalog)
+    assert len(ranking.rows) == 6
+    lines = fold_similar(ranking.rows, 10)
+    assert sorted((line.row.provider, len(line.similar)) for line in lines) == [("lab", 2), ("shop", 2)]
+    assert sum(row.chance for line in lines for row in (line.row, *line.similar)) == pytest.approx(1)
+    assert len(fold_similar(ranking.rows, 1)) == 1
+
+
+def test_measured_machines_have_a_line_each(ranking: vs.Ranking) -> None:
+    lines = fold_similar(ranking.rows, 100)
+    assert [line.row for line in lines] == list(ranking.rows)
+    assert not any(line.similar for line in lines)

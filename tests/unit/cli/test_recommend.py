@@ -1,0 +1,128 @@
+"""``vmselect recommend``: what it refuses before it runs a script, and options that it shares with ``rank``."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+import vmselect as vs
+from vmselect.cli import STOPPED, app
+from vmselect.cli.demo import DESCRIPTIONS
+from vmselect.errors import ArgumentError, MissingNamesError, VmselectError
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working directory with a described training in ``profiles/``, and a script that tells that it ran."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("VMSELECT_FOLDER", "profiles")
+    (tmp_path / "profiles").mkdir()
+    shutil.copy(DESCRIPTIONS / "resnet50.json", tmp_path / "profiles")
+    (tmp_path / "train.py").write_text("open('ran', 'w').close()")
+    return tmp_path
+
+
+@pytest.mark.parametrize("command", ["recommend", "describe", "probe", "watch"])
+def test_a_misspelt_option_is_not_taken_as_the_script(command: str, here: Path) -> None:
+    done = CliRunner().invoke(app, [command, "--epohcs", "50", "train.py"])
+    assert isinstance(done.exception, ArgumentError)
+    assert f"vmselect {command} has no option --epohcs" in str(done.exception)
+    assert not (here / "ran").exists()
+
+
+@pytest.mark.parametrize("command", ["recommend", "describe", "probe", "watch"])
+@pytest.mark.parametrize("script", ["missing.py", "notebook.ipynb"])
+def test_what_is_no_script_is_refused(command: str, script: str, here: Path) -> None:
+    (here / "notebook.ipynb").write_text("{}")
+    done = CliRunner().invoke(app, [command, script])
+    assert isinstance(done.exception, ArgumentError)
+    assert str(done.exception).startswith(f"{script} is ")
+
+
+@pytest.mark.parametrize(
+    ("option", "name", "similar"),
+    [
+        ("--machines", "g5.xlrge", "g5.xlarge"), ("--machines", "g6.xlarge,g5.xlrge", "g5.xlarge"),
+        ("--provider", "asw", "aws"), ("--region", "us-esat-1", "us-east-1"), ("--gpu", "A1000", "A100"),
+    ],
+)  # fmt: skip
+def test_a_misspelt_name_is_an_error_before_the_script_runs(option: str, name: str, similar: str, here: Path) -> None:
+    done = CliRunner().invoke(app, ["recommend", option, name, "train.py"])
+    assert isinstance(done.exception, VmselectError)
+    assert similar in str(done.exception)
+    assert not (here / "ran").exists()
+
+
+def test_names_that_cannot_be_ranked_are_ignored_only_if_asked_for(here: Path) -> None:
+    words = ["recommend", "--machines", "g6.xlarge,g5.xlrge"]
+    refused = CliRunner().invoke(app, words)
+    assert isinstance(refused.exception, MissingNamesError)
+    done = CliRunner().invoke(app, [*words, "--ignore-missing"])
+    assert done.exit_code == 0, done.output
+    assert "machines=g5.xlrge was ignored" in done.stderr
+    assert "g6.xlarge" in done.stdout
+
+
+def test_a_model_of_the_folder_is_chosen(here: Path) -> None:
+    newer = json.loads((DESCRIPTIONS / "transformer.json").read_text()) | {"created": "2099-01-01T00:00:00Z"}
+    (here / "profiles" / "newer.json").write_text(json.dumps(newer))
+    words = ["recommend", "--machines", "g6.xlarge", "--json"]
+    newest, chosen = (CliRunner().invoke(app, [*words, *more]) for more in ([], ["--model", "resnet50"]))
+    assert [json.loads(done.stdout)["candidates"][0]["batch_size"] for done in (newest, chosen)] == [128, 256]
+    assert (
+        "Training: transformer, batch 128, the newest description; --model chooses another (resnet50)." in newest.stderr
+    )
+    assert "Training: resnet50, batch 256." in chosen.stderr
+    wrong = CliRunner().invoke(app, [*words, "--model", "resnet5"])
+    assert isinstance(wrong.exception, ArgumentError)
+    assert "resnet50, transformer" in str(wrong.exception)
+
+
+def test_a_script_is_its_own_choice(here: Path) -> None:
+    done = CliRunner().invoke(app, ["recommend", "--model", "resnet50", "train.py"])
+    assert isinstance(done.exception, ArgumentError)
+    assert "Omit the script" in str(done.exception)
+    assert not (here / "ran").exists()
+
+
+def test_ctrl_c_in_the_script_is_no_failed_description(here: Path) -> None:
+    """The process of the script exits by the signal, also if nobody else gets it."""
+    (here / "train.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n")
+    command = [sys.executable, "-m", "vmselect", "recommend", "train.py"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 130
+    assert "could not be described" not in done.stderr
+    assert done.stderr.splitlines()[-1] == STOPPED
+
+
+def test_forecasts_are_kept(here: Path) -> None:
+    done = CliRunner().invoke(app, ["recommend", "--machines", "g6.xlarge", "--keep", "kept"])
+    assert done.exit_code == 0, done.output
+    (forecast,) = vs.load_records(here / "kept")
+    assert forecast.instance_type == "g6.xlarge"
+
+
+def test_records_of_other_trainings_do_not_state_the_epochs(here: Path) -> None:
+    text = json.loads((here / "profiles" / "resnet50.json").read_text())
+    del text["setup"]["epochs"]
+    (here / "profiles" / "resnet50.json").write_text(json.dumps(text | {"created": "2099-01-01T00:00:00Z"}))
+    shutil.copy(DESCRIPTIONS / "transformer.json", here / "profiles")
+    done = CliRunner().invoke(app, ["recommend", "--machines", "g6.xlarge,g5.xlarge"])
+    assert done.exit_code == 0, done.output
+    assert "this is for one epoch" in done.stderr
+    assert "1 epoch at batch 256" in done.stdout
+
+
+def test_the_commands_of_a_module_run_it_as_a_module(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.modules["vmselect.cli.recommend"], "_describe", lambda *_, **__: None)
+    done = CliRunner().invoke(app, ["recommend", "--provider", "aws", "-m", "pkg.train", "--lr", "0.1"])
+    assert done.exit_code == 0, done.output
+    commands = [line for line in done.stderr.splitlines() if "vmselect probe" in line]
+    assert commands
+    assert all("-m pkg.train --lr 0.1" in line for line in commands)

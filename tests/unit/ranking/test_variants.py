@@ -1,0 +1,129 @@
+"""Untested variants of a described training: speed-ups with intervals, and the advice on the cheapest."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import vmselect as vs
+from tests.support.descriptions import make_description, make_work
+from tests.support.profiles import make_profile
+from vmselect.catalog.gpus import figures_of
+from vmselect.prediction.roofline import StepCost
+from vmselect.ranking.variants import COLUMNS, COMPILED, MIXED, TF32, Described
+
+CATALOG = vs.Catalog.embedded("2026-08-22")
+
+
+def rank(profiles: Any = None, **options: Any) -> vs.Ranking:
+    given = make_description() if profiles is None else profiles
+    return vs.rank(given, **({"epochs": 50, "catalog": CATALOG, "provider": "aws", "machines": "all"} | options))
+
+
+def speed_ups(gpu: str, precision: Any = "single", *, compiled: bool = False, size: int = 64) -> dict[str, Any]:
+    figures = figures_of(gpu)
+    assert figures is not None
+    return dict(Described(StepCost.of(make_work(size)), figures, precision, compiled).speed_ups(0.9))
+
+
+def test_tensor_cores_make_mixed_precision_faster() -> None:
+    found = speed_ups("T4")
+    assert set(found) == {MIXED, COMPILED}
+    assert 1.4 < found[MIXED].value < 3
+    assert found[MIXED].low < found[MIXED].value < found[MIXED].high
+
+
+@pytest.mark.parametrize("gpu", ["K80", "M60", "P100", "P4"])
+def test_mixed_precision_is_not_advised_without_tensor_cores(gpu: str) -> None:
+    assert set(speed_ups(gpu)) == {COMPILED}
+    assert set(speed_ups(gpu, "strict")) == {COMPILED}
+
+
+def test_only_variants_that_are_not_used_yet_are_listed() -> None:
+    assert set(speed_ups("A10G", "half")) == {COMPILED}
+    assert set(speed_ups("A100", "strict")) == {MIXED, TF32, COMPILED}
+    assert set(speed_ups("A10G", "single", compiled=True)) == {MIXED}
+
+
+def test_a_compiled_step_is_never_slower_and_gains_most_where_kernels_are_small() -> None:
+    large, small = (speed_ups("A10G", size=size)[COMPILED] for size in (64, 2))
+    assert large.low == small.low == 1.0
+    assert 1.0 < large.value < small.value < small.high
+
+
+def test_the_table_states_time_and_cost_of_each_variant() -> None:
+    ranking = rank()
+    table = ranking.variants
+    assert tuple(table.columns) == COLUMNS
+    assert table["cost_usd"].is_monotonic_increasing
+    assert table["gpu_model"].nunique() == 5
+    rows = {row.rank: row for row in ranking}
+    for line in table.itertuples():
+        row = rows[line.rank]
+        assert row.instance_type == line.instance_type
+        assert row.seconds / line.speed_up < line.seconds < row.seconds
+        assert line.cost_usd / row.cost_usd == pytest.approx(line.seconds / row.seconds)
+    assert len(json.loads(ranking.to_json(top=1))["variants"]) == len(table)
+
+
+def test_the_cheapest_variant_is_advised_as_untested() -> None:
+    ranking = rank()
+    (finding,) = [finding for finding in ranking.findings if finding.code == "untested-variant"]
+    assert finding.severity == "info"
+    best = ranking.variants.iloc[0]
+    assert best.cost_usd < ranking.best.cost_usd
+    assert best.instance_type in finding.message
+    assert best.variant in finding.message
+
+
+def test_without_a_description_there_is_no_advice() -> None:
+    ranking = rank(make_profile("g4dn.xlarge", 0.2))
+    assert ranking.variants.empty
+    assert "untested-variant" not in {finding.code for finding in ranking.findings}
+
+
+def test_a_measured_machine_with_a_description_has_variants() -> None:
+    probe = make_profile("g4dn.xlarge", 0.2, work=make_work())
+    assert set(rank(probe, machines=None).variants["variant"]) == {MIXED, COMPILED}
+    half = probe.model_copy(update={"environment": probe.environment.model_copy(update={"precision": "mixed_float16"})})
+    assert set(rank(half, machines=None).variants["variant"]) == {COMPILED}
+
+
+@pytest.fixture(scope="module")
+def benchmark() -> ModuleType:
+    script = Path(__file__).parents[2] / "benchmarks" / "described_factors.py"
+    spec = importlib.util.spec_from_file_location("described_factors", script)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_script_scores_each_source_by_the_other(benchmark: ModuleType) -> None:
+    rows = [
+        {"source": source, "model": model, "gpu": "T4", "precision": precision, "exact": 1, "batch_size": 64,
+         "seconds": 2.0 ** (number + (precision == "fp32")), "expected": np.log(4.0) * (precision == "fp32")}
+        for source in ("lambda_pt", "lambda_tf")
+        for number, model in enumerate("ab")
+        for precision in ("fp32", "fp16")
+    ]  # fmt: skip
+    scores = benchmark.score_precision(pd.DataFrame(rows))
+    assert scores["median_speed_up"] == 2.0
+    assert scores["lambda_pt"] == {"deviation": 0.0, "coverage": 1.0, "share": 0.5, "rows": 2}
+
+
+def test_the_script_finds_the_fraction_of_tdp(benchmark: ModuleType) -> None:
+    share = np.linspace(0.02, 0.98, 60)
+    task = np.where(np.arange(60) % 2, "a", "b")
+    truth = np.array([0.2, 0.8, np.log(2.0)])
+    rows = pd.DataFrame({"task": task, "share": share, "fraction": benchmark.predict(truth, share)})
+    found = benchmark.predict(benchmark.fit_fraction(rows), share)
+    assert found == pytest.approx(rows["fraction"].to_numpy(), abs=0.05)

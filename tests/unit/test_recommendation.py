@@ -1,0 +1,112 @@
+"""From a model to a decision."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+import vmselect as vs
+from vmselect.cli import app
+from vmselect.cli.demo import DESCRIPTIONS
+from vmselect.ranking.next_probe import NextProbe
+from vmselect.recommendation import explain_memory, is_same_training, newest_description, probe_commands
+from vmselect.records.work import Operation, Operations
+
+RESNET = vs.Profile.load(DESCRIPTIONS / "resnet50.json")
+MACHINES = ["g4dn.xlarge", "g5.xlarge", "g6.xlarge"]
+
+
+def make_probe(name: str, step_seconds: float, gpu: str, **setup: Any) -> vs.Profile:
+    """A probe of the described training on a machine."""
+    times = vs.Profile.from_times(
+        instance_type=name, region="us-east-1", provider="aws", batch_size=256, steps_per_epoch=5005,
+        iteration_seconds=[step_seconds, 1.01 * step_seconds, 0.99 * step_seconds] * 4, precision="mixed_float16",
+    )  # fmt: skip
+    environment = times.environment.model_copy(
+        update={"gpus": (vs.records.Gpu(name=gpu, memory_bytes=24 * 2**30),), "framework_gpus": 1}
+    )
+    return times.model_copy(
+        update={"environment": environment, "setup": RESNET.setup.model_copy(update=setup), "work": RESNET.work}
+    )
+
+
+def test_a_description_is_enough() -> None:
+    ranking = vs.recommend(RESNET, machines=MACHINES, records=[])
+    assert {row.basis for row in ranking} == {"described"}
+    assert {row.instance_type for row in ranking} == set(MACHINES)
+    assert vs.rank(RESNET, machines=MACHINES).to_frame().equals(ranking.to_frame())
+
+
+def test_records_of_the_same_training_sharpen_the_answer() -> None:
+    probe = make_probe("g5.xlarge", 0.5, "NVIDIA A10G")
+    before = vs.recommend(RESNET, machines=MACHINES, records=[])
+    after = vs.recommend(RESNET, machines=MACHINES, records=[probe])
+    rows = {row.instance_type: row for row in after}
+    assert rows["g5.xlarge"].basis == "measured"
+
+    def width(ranking: vs.Ranking, name: str) -> float:
+        row = next(row for row in ranking if row.instance_type == name)
+        return row.seconds_high / row.seconds_low
+
+    assert width(after, "g6.xlarge") < width(before, "g6.xlarge")
+
+
+@pytest.mark.parametrize("changed", [{"structure": "another"}, {"batch_size": 64}])
+def test_other_trainings_are_left_out(changed: dict[str, Any]) -> None:
+    assert is_same_training(RESNET, make_probe("g5.xlarge", 0.5, "NVIDIA A10G"))
+    assert not is_same_training(RESNET, make_probe("g5.xlarge", 0.5, "NVIDIA A10G", **changed))
+    assert not is_same_training(RESNET, RESNET)
+
+
+def test_the_newest_description_counts() -> None:
+    newer = RESNET.model_copy(update={"created": RESNET.created.replace(year=2099), "id": "0" * 32})
+    assert newest_description([newer, RESNET]) == newer
+    with pytest.raises(vs.errors.ArgumentError, match=r"train\.py"):
+        newest_description([])
+
+
+def test_another_model_is_named_before_another_batch_size() -> None:
+    setup = RESNET.setup.model_copy(update={"model": "another", "batch_size": 8})
+    other = RESNET.model_copy(update={"setup": setup, "id": "0" * 32})
+    with pytest.raises(vs.errors.RankingError, match="differ in the model"):
+        vs.rank([RESNET, other], machines=MACHINES, epochs=5)
+
+
+def test_memory_of_a_tiny_model_is_not_stated_as_zero() -> None:
+    ranking = vs.recommend(RESNET, machines=MACHINES, records=[])
+    assert re.search(r"batch 256 needs about [1-9]", explain_memory(ranking, RESNET))
+    assert RESNET.work is not None
+    operations = Operations.of([Operation("mm", 2e3, 3e2, 10, 10, 10, 1, 1)])
+    tiny = RESNET.work.model_copy(update={"parameters": 10, "saved_bytes": 4096.0, "operations": operations})
+    explained = explain_memory(ranking, RESNET.model_copy(update={"work": tiny}))
+    assert explained.startswith("Memory: batch 256 needs less than 0.1 GiB on a GPU;")
+
+
+def test_commands_of_a_probe_are_quoted() -> None:
+    probe = NextProbe(
+        instance_type="a b; rm -rf ~", provider="aws", region="us-east-1", market="on_demand", probe_usd=0.1,
+        expected_saving_usd=1, expected_saving=0.1, chance=0.1, chance_after=0.2, batch_size=8, gpus=1, nodes=1,
+        reason="",
+    )  # fmt: skip
+    own, sky = probe_commands(probe, ["my train.py", "--lr", "$(id)"])
+    assert shlex.split(own)[4:] == [
+        "vmselect", "probe", "--instance-type", "a b; rm -rf ~", "my train.py", "--lr", "$(id)",
+    ]  # fmt: skip
+    assert shlex.split(sky)[-1] == own
+    assert "a b; rm -rf ~" in shlex.split(sky)
+
+
+def test_the_command_ranks_the_records_of_a_folder(tmp_path: Path) -> None:
+    RESNET.save(tmp_path / "records")
+    command = ["recommend", "--path", str(tmp_path / "records"), "--machines", ",".join(MACHINES)]
+    done = CliRunner().invoke(app, [*command, "--html", str(tmp_path / "page.html")])
+    assert done.exit_code == 0, done.stderr
+    assert done.stdout.startswith("Probably rent")
+    assert (tmp_path / "page.html").exists()
+    nothing = CliRunner().invoke(app, ["recommend", "--path", str(tmp_path / "empty")])
+    assert isinstance(nothing.exception, vs.errors.ArgumentError)
