@@ -154,7 +154,7 @@ def test_functions_of_the_backend_are_traced_and_named() -> None:
     assert total(work, "flops", products=True) == 2 * 2 * BATCH * 16 * 16 + 3 * 2 * BATCH * 16 * 32
     assert work.method in ("jaxpr", "graph", "meta")
     assert work.unknown_layers == ("native",)
-    assert "unknown_layers" in work.doubts
+    assert "unknown_layers" in work.caveats
 
 
 def test_a_subclass_without_weights_is_described_by_a_copy() -> None:
@@ -197,7 +197,7 @@ def test_inputs_of_a_wrong_shape_are_explained() -> None:
 
 def test_an_own_training_step_is_noted() -> None:
     work = describe(Gan())
-    assert "custom_step" in work.doubts
+    assert "custom_step" in work.caveats
     dense = 2 * BATCH * (32 * 784 * 2 + (784 * 64) * 2 + 64 * 3)
     assert total(work, "flops", products=True) == dense
 

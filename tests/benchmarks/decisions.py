@@ -43,11 +43,11 @@ SNAPSHOT = "2026-08-22"
 def catalog_prices() -> dict[str, float]:
     """USD per hour of the cheapest on-demand machine with one GPU, by GPU, also of machines that are retired.
 
-    As in a ranking on the day of the snapshot, doubtful prices do not count, nor do stale ones of machines for rent.
+    As in a ranking on the day of the snapshot, implausible prices do not count, nor do stale ones of machines for rent.
     """
     catalog = vs.Catalog.embedded(SNAPSHOT)
     offers = catalog.offers(market="on_demand", retired=None)
-    usable = ~catalog.is_doubtful(offers) & (offers["retired"] | ~offers["stale"]).to_numpy()
+    usable = ~catalog.is_implausible(offers) & (offers["retired"] | ~offers["stale"]).to_numpy()
     single = offers[usable & (offers["gpu_count"] == 1).to_numpy()]
     return {
         str(gpu): float(usd) for gpu, usd in single.groupby("gpu_model", observed=True)["usd_per_hour"].min().items()

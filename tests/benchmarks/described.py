@@ -74,7 +74,7 @@ class PerItemCost:
 
     costs: dict[str, tuple[StepCost, float]]
     """Cost of a step and its batch size, by GPU model."""
-    doubt: float = 0.0
+    caveat_level: float = 0.0
 
     def prior(self, gpu: GpuFigures, precision: Precision, constants: RooflineConstants) -> Roofline:
         """Expected time of an item on ``gpu``."""

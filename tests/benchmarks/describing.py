@@ -76,11 +76,11 @@ def describe(family: str, name: str) -> str:
         other = f"{count_again(family, model, case) / 1e9 / flops:.3f}"
     except Exception as problem:  # noqa: BLE001 - not every model can be counted in another way
         other = "" if not os.environ.get("SHOW_PROBLEMS") else repr(problem)[:300]
-    doubts = ", ".join([*work.doubts, *work.unknown_layers])
+    caveats = ", ".join([*work.caveats, *work.unknown_layers])
     return (
         f"| {name} | {work.method} | {work.parameters / 1e6:,.2f} | {flops:,.2f} | {other} "
         f"| {sum(work.operations.count):,} | {len(work.operations.rows)} | {(work.saved_bytes or 0) / 1e9:,.3f} "
-        f"| {seconds:.2f} | {grown:.0f} | described{f' ({doubts})' if doubts else ''} |"
+        f"| {seconds:.2f} | {grown:.0f} | described{f' ({caveats})' if caveats else ''} |"
     )
 
 

@@ -159,7 +159,7 @@ def test_parts_that_a_loop_calls_one_after_the_other(tmp_path: Path) -> None:
     printed = json.loads(done.stdout.splitlines()[-1])
     assert (printed["batch_size"], printed["examples"], printed["optimizer"]) == (8, 80, "adam")
     assert printed["product_flops"] == 2 * 8 * (2 + 3) * 64 * 16
-    assert printed["doubts"] == ["unknown_layers"]
+    assert printed["caveats"] == ["unknown_layers"]
 
 
 def test_arguments_of_the_script_and_the_precision_of_its_steps(tmp_path: Path) -> None:

@@ -90,7 +90,7 @@ def test_recurrent_layers_are_exact(kind: Any, gates: int, first: bool) -> None:
 def test_code_that_reads_values_is_executed_with_few_examples_and_extrapolated() -> None:
     work = describe(Reads(), inputs=(16,))
     assert work.method == "execution"
-    assert "extrapolated" in work.doubts
+    assert "extrapolated" in work.caveats
     assert product_flops(work) == 2 * 2 * BATCH * 16 * 4
 
 
@@ -155,8 +155,8 @@ class Text(nn.Module):
 def test_packed_sequences_count_as_full_ones() -> None:
     packed, padded = (describe(Text(packs), inputs=(50,)) for packs in (True, False))
     assert product_flops(packed) == product_flops(padded)
-    assert (packed.method, packed.doubts) == ("execution", ("data_dependent", "extrapolated"))
-    assert (padded.method, padded.doubts) == ("meta", ())
+    assert (packed.method, packed.caveats) == ("execution", ("data_dependent", "extrapolated"))
+    assert (padded.method, padded.caveats) == ("meta", ())
 
 
 class Pair(nn.Module):
@@ -193,12 +193,12 @@ def test_autocast_inside_of_a_model_counts_as_float32() -> None:
     assert nn.functional.scaled_dot_product_attention is attention
 
 
-def test_a_compiled_model_is_counted_and_doubted() -> None:
+def test_a_compiled_model_is_counted_with_a_caveat() -> None:
     module = make_dense()
     plain = describe(module, inputs=(120,))
     compiled = describe(torch.compile(module), inputs=(120,))
     assert compiled.operations == plain.operations
-    assert (plain.doubts, compiled.doubts) == ((), ("compiled",))
+    assert (plain.caveats, compiled.caveats) == ((), ("compiled",))
     assert describe(nn.DataParallel(module), inputs=(120,)).operations == plain.operations
 
 
@@ -310,7 +310,7 @@ class TestHuggingFace:
     def test_configurations(self, transformers: Any, name: str, sizes: Any, inputs: Any) -> None:
         work = describe(getattr(transformers, name)(**sizes), inputs=inputs)
         assert work.method == "meta"
-        assert work.doubts == ()
+        assert work.caveats == ()
         # Every weight of a product is used once per position, in three products.
         assert product_flops(work) > 0
 
@@ -338,7 +338,7 @@ class TestHuggingFace:
     ) -> None:
         work = describe(getattr(transformers, name)(**sizes), inputs=inputs)
         assert work.method == method
-        assert ("data_dependent" in work.doubts) == (name == "MixtralConfig")
+        assert ("data_dependent" in work.caveats) == (name == "MixtralConfig")
         again = describe(getattr(transformers, name)(**sizes), inputs=inputs)
         assert again.operations == work.operations  # layers that are left out at random count
 

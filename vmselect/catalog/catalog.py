@@ -181,7 +181,7 @@ class Catalog:
         means all providers with a price API, except those whose required credentials are missing. ``regions=None``
         means the reference region of each provider, or all regions if it has none. Prices fetched less than
         ``max_age_hours`` ago are reused. ``findings`` lists providers and regions that could not be fetched, and
-        prices that were refused because they are doubtful; their older prices stay in use.
+        prices that were refused because they are implausible; their older prices stay in use.
 
         >>> fresh = Catalog.embedded().refresh(providers=["azure"], regions=["eastus"])  # doctest: +SKIP
         """
@@ -261,7 +261,7 @@ class Catalog:
     ) -> pd.DataFrame:
         """Return a row per GPU model with its cheapest price per GPU-hour, on demand and spot, and who offers it.
 
-        The filters are those of :meth:`offers`. Retired types and doubtful prices are left out, and stale prices
+        The filters are those of :meth:`offers`. Retired types and implausible prices are left out, and stale prices
         unless ``stale=True``. The columns are :data:`vmselect.catalog.gpu_prices.COLUMNS`.
 
         >>> table = Catalog.embedded("2026-08-22").gpus(region="eu").set_index("gpu_model")
@@ -269,7 +269,7 @@ class Catalog:
         ['verda', 'FIN-03']
         """
         offers = self.offers(provider, region=region, market=market, gpu=gpu, retired=False)
-        kept = ~self.is_doubtful(offers) & (~offers["stale"].to_numpy() | check_flag("stale", stale))
+        kept = ~self.is_implausible(offers) & (~offers["stale"].to_numpy() | check_flag("stale", stale))
         return summarize_gpus(offers[kept])
 
     def where(
@@ -427,8 +427,8 @@ class Catalog:
     def check(self) -> pd.DataFrame:
         """Return the prices that are implausible or say less than they seem to, each with the reason.
 
-        ``doubtful`` prices may look better than they are: rankings leave them out, unless they are your own. Prices are
-        compared with each other and with the shipped ones.
+        ``implausible`` prices may look better than they are: rankings leave them out, unless they are your own. Prices
+        are compared with each other and with the shipped ones.
 
         >>> Catalog.embedded("2021-02-01").check().empty
         True
@@ -444,15 +444,15 @@ class Catalog:
         here = pd.MultiIndex.from_frame(self._frame[list(KEY)].astype(str))
         return flags[pd.MultiIndex.from_frame(flags[list(KEY)]).isin(here)].reset_index(drop=True)
 
-    def is_doubtful(self, rows: pd.DataFrame) -> npt.NDArray[np.bool_]:
-        """Return whether each of ``rows``, a table of prices of this catalog, is doubtful; see :meth:`check`."""
+    def is_implausible(self, rows: pd.DataFrame) -> npt.NDArray[np.bool_]:
+        """Return whether each of ``rows``, a table of prices of this catalog, is implausible; see :meth:`check`."""
         flags = self.unrestricted.check()
-        flags = flags[flags["doubtful"]]
-        doubtful = np.zeros(len(rows), dtype=bool)
+        flags = flags[flags["implausible"]]
+        implausible = np.zeros(len(rows), dtype=bool)
         at = np.flatnonzero(rows["instance_type"].isin(set(flags["instance_type"])))
         names = pd.MultiIndex.from_frame(rows.iloc[at][list(KEY)].astype(str))
-        doubtful[at] = names.isin(pd.MultiIndex.from_frame(flags[list(KEY)]))
-        return doubtful
+        implausible[at] = names.isin(pd.MultiIndex.from_frame(flags[list(KEY)]))
+        return implausible
 
     def commitments(self) -> pd.DataFrame:
         """Return the reserved prices with the hours of use a month from which on they are cheaper than on demand.

@@ -1,9 +1,9 @@
 """Guards: prices that cannot be right, or say less than they seem to, are flagged with the reason.
 
-Each guard is a pattern that was seen in published price lists. A flag is *doubtful* if the price may look better than
-it is: rankings leave such a price out, and a refresh refuses it. The user's own prices (source ``user``) are flagged
-too, but never doubtful: the user knows what is paid. :func:`flag_prices` compares a table with itself and with the
-prices known before.
+Each guard is a pattern that was seen in published price lists. A price is *implausible* if it may look better than it
+is: rankings leave it out, and a refresh refuses it. The user's own prices (source ``user``) are flagged too, but never
+implausible: the user knows what is paid. :func:`flag_prices` compares a table with itself and with the prices known
+before.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ and market, are the same as 45 days before."""
 NEARLY_ALL = 0.9
 
 SHOWN = 3
-"""Number of examples in a finding about doubtful prices."""
-FLAG_COLUMNS = (*KEY, "usd_per_hour", "date", "source", "flag", "doubtful", "reason")
+"""Number of examples in a finding about implausible prices."""
+FLAG_COLUMNS = (*KEY, "usd_per_hour", "date", "source", "flag", "implausible", "reason")
 USER = "user"
 """Source of the user's own prices."""
 
@@ -51,7 +51,7 @@ class Flag(NamedTuple):
     """A pattern of wrong or empty prices."""
 
     name: str
-    doubtful: bool
+    implausible: bool
     text: str
     """The text about all flagged prices, after "... prices "; ``are`` is its verb."""
     reason: str
@@ -90,7 +90,7 @@ ONE_PRICE = Flag(
 )  # fmt: skip
 FLAGS = (PLACEHOLDER, SPOT_ABOVE, OLD_CONTENT, HALF_PRICE, FAR_BELOW, FAR_ABOVE, ONE_PRICE)
 """All flags. Of several flags of a price, the first one is reported."""
-SUSPICIOUS = tuple(pattern.name for pattern in FLAGS if pattern.doubtful)
+SUSPICIOUS = tuple(pattern.name for pattern in FLAGS if pattern.implausible)
 """Flags of prices that may look better than they are."""
 
 
@@ -100,7 +100,7 @@ class Flagged:
 
     flag: npt.NDArray[np.int8]
     """Number of a flag in :data:`FLAGS`; -1 for none."""
-    doubtful: Bools
+    implausible: Bools
     compared: Floats
     """The price with which a flagged price was compared; NaN if there is none."""
 
@@ -154,9 +154,9 @@ def flag_prices(prices: pd.DataFrame, reference: pd.DataFrame | None = None) -> 
         flag[better] = number
         compared[better] = others[: table.size][better]
     flag[~table.rented[: table.size]] = -1  # the last price of a type that cannot be rented
-    doubts = np.array([*(pattern.doubtful for pattern in FLAGS), False])[flag]
+    implausible = np.array([*(pattern.implausible for pattern in FLAGS), False])[flag]
     own = (np.asarray(table.names["source"], dtype=object) == USER)[table.codes["source"]][: table.size]
-    return Flagged(flag, doubts & ~own, compared)
+    return Flagged(flag, implausible & ~own, compared)
 
 
 def _find_all(table: _Table) -> Iterator[tuple[Flag, Bools, Floats]]:
@@ -260,7 +260,7 @@ def list_flagged(prices: pd.DataFrame, reference: pd.DataFrame | None = None) ->
     usd = table["usd_per_hour"].to_numpy()
     return table.assign(
         flag=[FLAGS[flagged.flag[row]].name for row in rows],
-        doubtful=flagged.doubtful[rows],
+        implausible=flagged.implausible[rows],
         reason=[flagged.reason(row, usd[at]) for at, row in enumerate(rows.tolist())],
     ).reset_index(drop=True)
 
@@ -273,10 +273,10 @@ def describe_flags(table: pd.DataFrame) -> list[Finding]:
     findings = []
     for pattern in FLAGS:
         flagged = table[table["flag"] == pattern.name]
-        for left_out, rows in flagged.groupby("doubtful"):
+        for left_out, rows in flagged.groupby("implausible"):
             examples = [
                 f"{row.provider} {row.instance_type} {row.region}: {row.reason}"
-                for row in rows.head(SHOWN if pattern.doubtful else 1).itertuples()
+                for row in rows.head(SHOWN if pattern.implausible else 1).itertuples()
             ]
             providers = list_some(sorted(set(rows["provider"])), 6)
             text = pattern.text.format(are="is" if len(rows) == 1 else "are")
@@ -284,6 +284,6 @@ def describe_flags(table: pd.DataFrame) -> list[Finding]:
             remedy = "Ask the provider before you rely on it."
             if left_out:
                 remedy = "Rankings leave them out. Refresh them, or add your own prices if you know better."
-            severity: Literal["warning", "info"] = "info" if left_out or not pattern.doubtful else "warning"
+            severity: Literal["warning", "info"] = "info" if left_out or not pattern.implausible else "warning"
             findings.append(Finding(pattern.name, message, remedy, severity))
     return findings

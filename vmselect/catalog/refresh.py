@@ -159,9 +159,9 @@ def refresh_prices(
 
     ``source`` is "api" (the price APIs of AWS, Azure and Google Cloud), "skypilot" or "gpuhunt" (catalogs that they
     publish), or "auto": the price API if there is one, else SkyPilot. Prices that were fetched less than
-    ``max_age_hours`` ago are reused. Doubtful prices are refused, see :mod:`vmselect.catalog.guards`. Regions that are
-    not complete after ``max_seconds`` fail. If all regions fail, an error is raised. ``progress`` is called with the
-    progress of each region. ``sources`` replaces the price APIs, for a mirror or a test.
+    ``max_age_hours`` ago are reused. Implausible prices are refused, see :mod:`vmselect.catalog.guards`. Regions that
+    are not complete after ``max_seconds`` fail. If all regions fail, an error is raised. ``progress`` is called with
+    the progress of each region. ``sources`` replaces the price APIs, for a mirror or a test.
     """
     report = maybe(check_callable, "progress", progress) or (lambda _: None)
     names = None if providers is None else several(check_name, "providers", providers)
@@ -233,7 +233,7 @@ class _Outcome:
             fetched, excluded = answer
             # Prices are compared with those fetched before, and with the shipped ones.
             known = newest_prices() if stored is None else merge_frames(newest_prices(), stored)
-            frame, refused = _refuse_doubtful(provider, region, fetched, stored, known)
+            frame, refused = _refuse_implausible(provider, region, fetched, stored, known)
             if self.via[provider] != "api":
                 frame, dates = _keep_dates(frame, known)
                 for market, date in dates.items():
@@ -356,15 +356,15 @@ def _fetch(source: Source, region: str, report: Callable[[Progress], None]) -> P
         )
 
 
-def _refuse_doubtful(
+def _refuse_implausible(
     provider: str, region: str, frame: pd.DataFrame, stored: pd.DataFrame | None, known: pd.DataFrame
 ) -> tuple[pd.DataFrame, list[Finding]]:
-    """Return the fetched prices without doubtful ones, whose earlier prices are kept, and a finding that lists them.
+    """Return the fetched prices without implausible ones, whose earlier prices are kept, and a finding that lists them.
 
     Prices are compared with the ``known`` ones. ``stored`` are those of them that were fetched for this part.
     """
     flagged = flag_prices(frame, known)
-    rows = np.flatnonzero(flagged.doubtful)
+    rows = np.flatnonzero(flagged.implausible)
     if not len(rows):
         return frame, []
     usd = frame["usd_per_hour"].to_numpy(dtype=float)
@@ -374,7 +374,7 @@ def _refuse_doubtful(
     ]
     message = f"{format_count(len(rows), 'price')} of {provider} {region} were refused: {list_some(listed, REFUSED)}."
     remedy = f"Their earlier prices stay in use. If the new ones are right, add them as your own ({OWN_PRICE})."
-    kept = frame[~flagged.doubtful].reset_index(drop=True)
+    kept = frame[~flagged.implausible].reset_index(drop=True)
     if stored is not None:
         names = pd.MultiIndex.from_frame(frame.iloc[rows][list(KEY)].astype(str))
         earlier = stored[pd.MultiIndex.from_frame(stored[list(KEY)].astype(str)).isin(names)]

@@ -41,7 +41,7 @@ class DescribeOutput(Output):
     saved_bytes: float | None
     method: str
     unknown_layers: list[str]
-    doubts: list[str]
+    caveats: list[str]
 
 
 def describe(
@@ -142,7 +142,7 @@ def _output(profile: Profile, path: str) -> DescribeOutput:
         saved_bytes=work.saved_bytes,
         method=work.method,
         unknown_layers=list(work.unknown_layers),
-        doubts=list(work.doubts),
+        caveats=list(work.caveats),
     )
 
 

@@ -116,7 +116,7 @@ class FlaggedPrice(Output):
     date: str | None
     source: str | None
     flag: str
-    doubtful: bool
+    implausible: bool
     reason: str
 
 
@@ -283,20 +283,20 @@ def find_prices(
     without_price = [
         Finding("unpriced", f"No price of {name} ({machine}) is known.", remedy) for name, machine in unpriced.items()
     ]
-    doubtful = _describe_doubtful(prices, rows)
-    return Prices(rows, str(prices.origin), [*prices.findings, *([age] if age else []), *without_price, *doubtful])
+    implausible = _describe_implausible(prices, rows)
+    return Prices(rows, str(prices.origin), [*prices.findings, *([age] if age else []), *without_price, *implausible])
 
 
-def _describe_doubtful(prices: Catalog, rows: pd.DataFrame) -> list[Finding]:
+def _describe_implausible(prices: Catalog, rows: pd.DataFrame) -> list[Finding]:
     """Findings about shown prices that rankings leave out because they are implausible."""
     from vmselect.catalog.guards import describe_flags
     from vmselect.catalog.offer import KEY
 
-    doubtful = rows[prices.is_doubtful(rows) & ~rows["stale"].to_numpy(dtype=bool)]
-    if not len(doubtful):
+    implausible = rows[prices.is_implausible(rows) & ~rows["stale"].to_numpy(dtype=bool)]
+    if not len(implausible):
         return []
     flags = prices.unrestricted.check()
-    return describe_flags(flags.merge(doubtful[list(KEY)].astype(str), on=list(KEY)))
+    return describe_flags(flags.merge(implausible[list(KEY)].astype(str), on=list(KEY)))
 
 
 @app.command()
@@ -312,8 +312,8 @@ def check(
 
     Messages name implausible prices, such as a spot price above on demand, and stale ones; --flagged lists all
     implausible prices, of the shipped ones if none were refreshed. Exit code 1 if a price differs, or if a warning
-    concerns the checked prices, such as an invalid row or a doubtful price. Messages about the prices to compare with
-    do not change the exit code.
+    concerns the checked prices, such as an invalid row or an implausible price. Messages about the prices to compare
+    with do not change the exit code.
     """
     from vmselect.catalog import Catalog, compare_prices
     from vmselect.catalog.age import describe_stale
@@ -329,16 +329,16 @@ def check(
     stale = describe_stale(offers, current.ages_of(offers))
     if flagged:
         title = f"{format_count(len(flags), 'implausible price')}: {current.origin}"
-        flags = flags.sort_values("doubtful", ascending=False, kind="stable")
+        flags = flags.sort_values("implausible", ascending=False, kind="stable")
         emit(frame_rows(flags), FlaggedPrice, format=format, title=title)
         print_err(stale)
-        raise typer.Exit(int(flags["doubtful"].any()))
+        raise typer.Exit(int(flags["implausible"].any()))
     changes = compare_prices(earlier, current)
     counts = ", ".join(f"{number} {change}" for change, number in changes["change"].value_counts().items())
     title = f"{counts or 'no change'}: {current.origin} against {earlier.origin}"
     emit(frame_rows(changes), PriceChange, format=format, title=title)
     print_err([*earlier.findings, *current.findings, *describe_flags(flags), *stale])
-    if len(changes) or current.findings or flags["doubtful"].any():
+    if len(changes) or current.findings or flags["implausible"].any():
         raise typer.Exit(1)
 
 
@@ -361,7 +361,7 @@ def refresh(
 ) -> None:
     """Fetch current prices to your cache folder. If the prices of a region cannot be fetched, its old prices stay.
 
-    Doubtful prices, such as a spot price above on demand, or half the price of before, are refused and listed.
+    Implausible prices, such as a spot price above on demand, or half the price of before, are refused and listed.
 
     Examples:
 

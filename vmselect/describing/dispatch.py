@@ -52,7 +52,7 @@ def record_kernels(tally: Tally, *, deadline: float) -> Any:
     """Context in which every kernel of torch is added to ``tally``, until the clock reads ``deadline``."""
     mode = _mode(
         lambda name, arguments, outputs: count_kernel(tally, name, arguments, outputs),
-        lambda: tally.doubts.add("data_dependent"),
+        lambda: tally.caveats.add("data_dependent"),
     )
     mode.deadline = deadline
     return mode

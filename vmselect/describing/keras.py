@@ -23,7 +23,7 @@ from vmselect.describing import tracing
 from vmselect.describing.layers import CHANGES_LOOK_ONLY, UNCOUNTED, Call, Edge, Layer, find_rule
 from vmselect.describing.tally import SECONDS, OutOfTimeError, Shape, Tally, check_time, count_elementwise, size
 from vmselect.errors import DescriptionError
-from vmselect.records.work import Doubt, Work
+from vmselect.records.work import Caveat, Work
 
 Model: TypeAlias = Any
 SymbolicTensor: TypeAlias = Any
@@ -62,9 +62,9 @@ def describe_model(
             f"No operation of the model {model.name!r} could be counted{reason}. "
             "Pass inputs=, or build the model from layers of Keras."
         )
-    tally.doubts |= read_doubts(model)
+    tally.caveats |= read_caveats(model)
     if tally.unknown_layers:
-        tally.doubts.add("unknown_layers")
+        tally.caveats.add("unknown_layers")
     return tally.work(
         batch_size=batch_size,
         trained=trained,
@@ -75,15 +75,15 @@ def describe_model(
     )
 
 
-def read_doubts(model: Model) -> set[Doubt]:
+def read_caveats(model: Model) -> set[Caveat]:
     """What the definition of a ``model`` leaves open: an own training step, a compiled step."""
-    doubts: set[Doubt] = set()
+    caveats: set[Caveat] = set()
     names = ("train_step", "make_train_function", "compute_loss_and_updates", "_train_step")
     if any(_is_overridden(model, name) for name in names):
-        doubts.add("custom_step")
+        caveats.add("custom_step")
     if _keras().backend.backend() == "jax" or getattr(model, "jit_compile", None) is True:
-        doubts.add("compiled")
-    return doubts
+        caveats.add("compiled")
+    return caveats
 
 
 def _is_overridden(model: Model, name: str) -> bool:
@@ -113,7 +113,7 @@ def unchanged(model: Model) -> Iterator[None]:
     has_generator = _global_attribute(GENERATOR) is not None
     try:
         with warnings.catch_warnings(), _keras().StatelessScope():
-            warnings.simplefilter("ignore")  # Keras doubts symbolic calls that fail, which are traced instead
+            warnings.simplefilter("ignore")  # Keras warns of symbolic calls that fail, which are traced instead
             yield
     finally:
         for layer, inbound, outbound in noted:
@@ -342,7 +342,7 @@ class Walk:
         if not hasattr(layer, "trainable_weights"):  # an operation of keras.ops
             if name in UNCOUNTED:
                 self.tally.unknown_layers.append(name)
-                self.tally.doubts.add("data_dependent")
+                self.tally.caveats.add("data_dependent")
             elif call.inputs:
                 _count_unlisted(call, self.tally)
             return None
@@ -430,10 +430,10 @@ class Walk:
         wanted = trained or any(edge.wanted for edge in edges)
         traced = tracing.trace_layer(layer, args, kwargs)
         if traced is None:
-            self.tally.doubts.add("unknown_layers")
+            self.tally.caveats.add("unknown_layers")
             return []
         self.tally.methods.add(traced.method)
-        self.tally.doubts |= traced.doubts
+        self.tally.caveats |= traced.caveats
         for kind, m, n, k, b, count in traced.products:
             part = Tally()
             part.matrix(m, n, k, b=b, wanted=wanted, trained=wanted, kind=kind)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from vmselect.errors import DescriptionError
-from vmselect.records.work import Doubt, Method, Operation, OperationKind, Operations, Work
+from vmselect.records.work import Caveat, Method, Operation, OperationKind, Operations, Work
 
 Shape = tuple[int, ...]
 
@@ -34,7 +34,7 @@ class Tally:
     saved: dict[Hashable, float] = field(default_factory=dict)
     """Bytes of each tensor that is kept for the backward pass, by an identifier of the tensor."""
     unknown_layers: list[str] = field(default_factory=list)
-    doubts: set[Doubt] = field(default_factory=set)
+    caveats: set[Caveat] = field(default_factory=set)
     methods: set[Method] = field(default_factory=set)
     """How layers were counted that the main method could not count."""
 
@@ -98,7 +98,7 @@ class Tally:
             saved_bytes=sum(self.saved.values()),
             method=method,
             unknown_layers=tuple(dict.fromkeys(name[:1_000] for name in self.unknown_layers))[:1_000],
-            doubts=tuple(sorted(self.doubts)),
+            caveats=tuple(sorted(self.caveats)),
             seconds=seconds,
         )
 

@@ -21,7 +21,7 @@ from vmselect.describing.huggingface import steady
 from vmselect.describing.inputs import kept_random_states
 from vmselect.describing.tally import SECONDS, WORD, OutOfTimeError, Recurrence, Tally, count_inputs
 from vmselect.errors import DescriptionError
-from vmselect.records.work import Doubt, Method, Operation, Work
+from vmselect.records.work import Caveat, Method, Operation, Work
 
 Module: TypeAlias = Any
 Tensor: TypeAlias = Any
@@ -54,7 +54,7 @@ def describe_module(
     parameters = list({id(weight): weight for weight in module.parameters()}.values())
     trained = [weight.numel() for weight in parameters if weight.requires_grad]
     constants = sum(weight.numel() for weight in parameters) - sum(trained)
-    tally.doubts |= _read_doubts(module, compiled)
+    tally.caveats |= _read_caveats(module, compiled)
     return tally.work(
         batch_size=batch_size,
         trained=trained,
@@ -76,12 +76,12 @@ def unwrap(module: Module) -> Module:
     return module
 
 
-def _read_doubts(module: Module, compiled: bool) -> set[Doubt]:
-    doubts: set[Doubt] = {"compiled"} if compiled else set()
+def _read_caveats(module: Module, compiled: bool) -> set[Caveat]:
+    caveats: set[Caveat] = {"compiled"} if compiled else set()
     # What the program computes between parts is not known.
     if isinstance(module, _parts_class()) or any(_runs_extension(part) for part in module.modules()):
-        doubts.add("unknown_layers")
-    return doubts
+        caveats.add("unknown_layers")
+    return caveats
 
 
 def is_compiled(module: Module) -> bool:
@@ -463,7 +463,7 @@ def _stand_in(torch: Any, layer: Module, stand: Any, tally: Tally) -> Callable[.
     def forward(tensor: Tensor, state: Any = None) -> Any:
         packed = None
         if isinstance(tensor, torch.nn.utils.rnn.PackedSequence):  # its lengths depend on the data
-            tally.doubts.add("data_dependent")
+            tally.caveats.add("data_dependent")
             packed, tensor = tensor, tensor.data
             steps, batch = len(packed.batch_sizes), -(-tensor.shape[0] // len(packed.batch_sizes))
             examples = int(packed.batch_sizes[0])
@@ -506,7 +506,7 @@ def _extrapolate(module: Module, attempt: Attempt, batch_size: int, deadline: fl
     tally = Tally(rows=[_stretch(*rows, more) for rows in zip(small.rows, large.rows, strict=True)])
     first, second = sum(small.saved.values()), sum(large.saved.values())
     tally.save("all", max(0.0, first + (second - first) * more) / WORD)
-    tally.doubts |= {"extrapolated", *large.doubts}
+    tally.caveats |= {"extrapolated", *large.caveats}
     return tally
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
 
 from vmselect.describing.tally import Shape, size
-from vmselect.records.work import Doubt, Method, OperationKind
+from vmselect.records.work import Caveat, Method, OperationKind
 
 Layer: TypeAlias = Any
 SymbolicTensor: TypeAlias = Any
@@ -37,7 +37,7 @@ class Trace:
     method: Method
     products: list[Product] = field(default_factory=list)
     outputs: list[Shape] = field(default_factory=list)
-    doubts: set[Doubt] = field(default_factory=lambda: {"unknown_layers"})
+    caveats: set[Caveat] = field(default_factory=lambda: {"unknown_layers"})
 
     def add(
         self, m: float, n: float, k: float, b: float = 1, *, kind: OperationKind | None = None, count: int = 1
@@ -105,7 +105,7 @@ def _count_jaxpr(jaxpr: Any, trace: Trace, times: int) -> None:
             k = size(kernel) // max(1, kernel[spec.rhs_spec[0]])
             trace.add(size(output) // channels, channels, k, kind="conv", count=times)
         if name == "while":
-            trace.doubts.add("data_dependent")
+            trace.caveats.add("data_dependent")
         repeated = times * int(settings.get("length", 1)) if name == "scan" else times
         for inner in _inner_jaxprs(settings):
             _count_jaxpr(inner, trace, repeated)
@@ -143,7 +143,7 @@ def _trace_tensorflow(layer: Layer, args: Sequence[Any], kwargs: Mapping[str, An
 def _count_tensorflow(operation: Any, trace: Trace) -> None:
     kind = operation.type
     if kind in ("While", "StatelessWhile"):
-        trace.doubts.add("data_dependent")
+        trace.caveats.add("data_dependent")
     if kind not in ("MatMul", "BatchMatMul", "BatchMatMulV2", "BatchMatMulV3", "Einsum", "Conv2D", "Conv3D"):
         return
     first, second = (tuple(tensor.shape.as_list()) for tensor in list(operation.inputs)[:2])

@@ -282,7 +282,7 @@ def _add_findings(model: RuntimeModel, profiles: Sequence[Profile], readings: Re
         *(parts.validation.findings if parts.validation.assumed else ()),
         *parts.boundaries.findings(profiles[0], epoch_seconds),
         *parts.saves.findings(profiles[0], epoch_seconds),
-        *_find_doubtful_steps(title, readings, parts.step),
+        *_find_disturbed_steps(title, readings, parts.step),
     ]
     others = [*(() if parts.validation.assumed else parts.validation.findings), *check_validation_schedule(profiles[0])]
     return replace(
@@ -324,7 +324,7 @@ def _find_changes(profiles: Sequence[Profile], readings: Readings) -> Iterator[F
         )
 
 
-def _find_doubtful_steps(title: str, readings: Readings, step: Level) -> Iterator[Finding]:
+def _find_disturbed_steps(title: str, readings: Readings, step: Level) -> Iterator[Finding]:
     """Yield a finding each about a step that stalled, about equal times, and about too few steps."""
     if step.stall:
         yield Finding(

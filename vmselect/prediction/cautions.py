@@ -53,7 +53,7 @@ def find_cautions(cost: StepCost, seconds: float, launch_share: float) -> list[F
     if cost.recurrent:
         text = "The model has recurrent layers, whose times were off by -32 to +49 %."
         findings.append(Finding("recurrent-layers", text, PROBE))
-    if cost.doubt:
+    if cost.caveat_level:
         text = "The description is uncertain (custom code, compiled steps or counts of a part), so intervals are wider."
         findings.append(Finding("uncertain-description", text, PROBE))
     return findings

@@ -252,7 +252,7 @@ class _Rows:
             if cost is not None:
                 prior = cost.prior(target.figures, target.precision, constants.roofline)
                 self.mean[at], self.launch_share[at] = prior
-                self.work_level[at] = max(constants.described.work_level, cost.doubt)
+                self.work_level[at] = max(constants.described.work_level, cost.caveat_level)
         self.features *= 1.0 - self.launch_share[:, None]
 
     def _plain(self, values: Floats) -> Floats:

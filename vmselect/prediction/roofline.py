@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vmselect.catalog.gpus import WITHOUT_FAST_HALF, WITHOUT_TF32, GpuFigures, Precision, figures_of
-from vmselect.records.work import PRODUCTS, Doubt, Operation, Work
+from vmselect.records.work import PRODUCTS, Caveat, Operation, Work
 
 Floats = npt.NDArray[np.float64]
 Pipe = Literal["float32", "float16", "tf32"]
@@ -39,10 +39,10 @@ OPTIMIZER_BYTES = {
 USUAL_OPTIMIZER = "adam"
 """Optimizer that is assumed if the description names none, or one that is not in the table."""
 
-DOUBT_LEVELS: dict[Doubt, float] = {
+CAVEAT_LEVELS: dict[Caveat, float] = {
     "unknown_layers": 0.5, "custom_step": 0.5, "data_dependent": 0.5, "extrapolated": 0.35, "compiled": 0.35,
 }  # fmt: skip
-"""Deviation of the log time of a step from its roofline, by reason for doubt. Chosen by judgement: the public
+"""Deviation of the log time of a step from its roofline, by caveat. Chosen by judgement: the public
 measurements contain no such steps."""
 
 ARCHITECTURES = (
@@ -182,8 +182,8 @@ class StepCost:
     count: Floats
     optimizer_bytes: float
     launches: float
-    doubt: float = 0.0
-    """Deviation of the log time because of doubts about the description; 0 if there are none."""
+    caveat_level: float = 0.0
+    """Deviation of the log time because of caveats about the description; 0 if there are none."""
     embedding_share: float = 0.0
     """Share of the bytes that lookups in embedding tables move."""
     recurrent: bool = False
@@ -202,14 +202,14 @@ class StepCost:
         optimizer_bytes = float(work.parameters * OPTIMIZER_BYTES[name])
         total = float(count @ traffic) + optimizer_bytes
         lookups = float((count * traffic)[kinds == "embed"].sum())
-        doubts = {*work.doubts, *(("unknown_layers",) if work.unknown_layers else ())}
+        caveats = {*work.caveats, *(("unknown_layers",) if work.unknown_layers else ())}
         return cls(
             product=np.isin(kinds, list(PRODUCTS)), depthwise=np.isin(kinds, ["dwconv", "dwconvw"]),
             winograd=np.array([_is_winograd(row) for row in columns.rows], dtype=bool),
             flops=np.array(columns.flops, dtype=float), traffic=traffic, least=np.minimum(m, n), depth=k, count=count,
             optimizer_bytes=optimizer_bytes,
             launches=float(count.sum()) + (optimizer_bytes > 0) + KERNELS_PER_TENSOR * tensors,
-            doubt=max((DOUBT_LEVELS[doubt] for doubt in get_args(Doubt) if doubt in doubts), default=0.0),
+            caveat_level=max((CAVEAT_LEVELS[caveat] for caveat in get_args(Caveat) if caveat in caveats), default=0.0),
             embedding_share=lookups / total if total else 0.0, recurrent="rnn" in columns.kind,
         )  # fmt: skip
 

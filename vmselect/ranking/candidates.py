@@ -298,8 +298,8 @@ class _Shelf:
         self.retired: Bools = self.offers["retired"].to_numpy(dtype=bool)
         # The last price of a retired type is not stale: nobody has to pay it.
         self.stale: Bools = self.offers["stale"].to_numpy(dtype=bool) & ~self.retired
-        self.doubtful: Bools = catalog.is_doubtful(self.offers)
-        self._rented: Bools = (~self.retired | catalog.retired) & (~self.stale | catalog.stale) & ~self.doubtful
+        self.implausible: Bools = catalog.is_implausible(self.offers)
+        self._rented: Bools = (~self.retired | catalog.retired) & (~self.stale | catalog.stale) & ~self.implausible
         self._inside: dict[tuple[str, ...], Bools] = {}
 
     def rows(self, machine: MachineEstimate | Service) -> Ints:
@@ -309,7 +309,7 @@ class _Shelf:
         return np.asarray(rows[self._providers[rows] == machine.provider]) if machine.provider else rows
 
     def rented(self, rows: Ints) -> Ints:
-        """Those of the ``rows`` that can be rented, at prices that are neither stale nor doubtful."""
+        """Those of the ``rows`` that can be rented, at prices that are neither stale nor implausible."""
         return rows[self._rented[rows]]
 
     def within(self, rows: Ints, regions: Sequence[str]) -> Ints:
@@ -389,7 +389,7 @@ def _explain_no_offer(
 
 
 def _explain_left_out(machine: MachineEstimate | Service, rows: Ints, everything: _Shelf, catalog: Catalog) -> Excluded:
-    """Exclusion of a machine all of whose prices, the ``rows``, are stale or doubtful."""
+    """Exclusion of a machine all of whose prices, the ``rows``, are stale or implausible."""
     offers = everything.offers.iloc[rows]
     if everything.stale[rows].all():
         newest = offers.iloc[int(np.argmax(offers["date"].astype(str)))]
@@ -397,14 +397,14 @@ def _explain_left_out(machine: MachineEstimate | Service, rows: Ints, everything
         reason = f"the newest price of {machine.instance_type} ({newest['provider']}) is of {newest['date']}; {remedy}"
         return Excluded(machine.title, "stale_price", reason)
     flags = catalog.unrestricted.check()
-    reasons = flags[flags["doubtful"] & flags["instance_type"].isin([machine.instance_type])]["reason"]
+    reasons = flags[flags["implausible"] & flags["instance_type"].isin([machine.instance_type])]["reason"]
     remedy = f"refresh it, or add your own price with {OWN_PRICE}"
-    reason = f"{next(iter(reasons), 'its price is doubtful')}; {remedy}"
-    return Excluded(machine.title, "doubtful_price", reason)
+    reason = f"{next(iter(reasons), 'its price is implausible')}; {remedy}"
+    return Excluded(machine.title, "implausible_price", reason)
 
 
 def describe_suspicious(names: set[str], catalog: Catalog, settings: Settings) -> list[Finding]:
-    """Findings about suspicious prices of the instance types ``names``: stale and doubtful ones, which are left out,
+    """Findings about suspicious prices of the instance types ``names``: stale and implausible ones, which are left out,
     and the user's own, which are used.
     """
     offers = catalog.offers(market=settings.market, region=settings.region or None, retired=False)

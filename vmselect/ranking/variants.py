@@ -92,7 +92,7 @@ def read_described(machine: MachineEstimate, gpu_model: str | None) -> Described
     precision = (
         machine.prediction.precision if machine.prediction else read_precision(profiles[0].environment.precision)
     )
-    compiled = any(profile.work is not None and "compiled" in profile.work.doubts for profile in profiles)
+    compiled = any(profile.work is not None and "compiled" in profile.work.caveats for profile in profiles)
     return Described(cost, figures, precision, compiled)
 
 

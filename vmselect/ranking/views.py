@@ -501,7 +501,7 @@ REASONS = {
     "below_required_metric": "misses the required metric",
     "co2_unknown": "emits an unknown amount of CO2",
     "contradictory_records": "cannot be predicted from contradictory records",
-    "doubtful_price": "has only a doubtful price",
+    "implausible_price": "has only an implausible price",
     "energy_unknown": "uses an unknown amount of energy",
     "epochs_unknown": "needs an unknown number of epochs",
     "filtered": "is left out by the filters",

@@ -29,7 +29,7 @@ Method = Literal["layers", "jaxpr", "graph", "meta", "execution", "given"]
 """How operations were counted: by a walk over Keras layers, by abstract tracing in JAX, by a TensorFlow graph,
 by torch on its meta device, by executing a copy on the CPU at small batch sizes, or they were given."""
 
-Doubt = Literal["unknown_layers", "custom_step", "compiled", "extrapolated", "data_dependent"]
+Caveat = Literal["unknown_layers", "custom_step", "compiled", "extrapolated", "data_dependent"]
 """Why a description may be off: layers that could only be counted in part, an overridden training step, a compiled
 step, counts extrapolated from small batches, operations whose shapes depend on the data."""
 
@@ -110,7 +110,7 @@ class Work(Part):
     method: Method
     unknown_layers: tuple[Text, ...] = Field(default=(), max_length=1_000)
     """Names of layers that could not be counted, or only in part."""
-    doubts: tuple[Doubt, ...] = Field(default=(), max_length=20)
+    caveats: tuple[Caveat, ...] = Field(default=(), max_length=20)
     seconds: Seconds | None = None
     """Seconds that the extraction took."""
 

@@ -41,7 +41,7 @@ SENSE_SECONDS, SENSE_SECONDS_IN_BLOCKS = 1.0, 5.0
 """Least seconds between two measurements of the speed. On a device that runs asynchronously, each one waits for it."""
 ADVICE_SECONDS = 3600.0
 """Seconds before the first suggestion to move, and between two of them. Computing one takes about a second."""
-DOUBTFUL = 0.5
+UNLIKELY = 0.5
 """Probability of keeping a limit below which a warning is given."""
 RESERVE = 1.5
 """Time that is reserved for the callbacks at the end of an epoch, which may save, relative to the longest so far."""
@@ -513,7 +513,7 @@ class Account:
     def _warn(self, status: Status) -> None:
         chances = {"budget": status.budget_chance, "deadline": status.deadline_chance}
         for name, chance in chances.items():
-            if chance is not None and chance < DOUBTFUL and name not in self._warned:
+            if chance is not None and chance < UNLIKELY and name not in self._warned:
                 self._warned.add(name)
                 self.say(f"the {name} will be kept with a probability of only {format_chance(chance)}: {status}")
 

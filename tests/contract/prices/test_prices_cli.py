@@ -158,7 +158,7 @@ def test_check_names_every_kind_of_faulty_price(tmp_path) -> None:
     assert flags["a"] == "spot-placeholder"
 
 
-def test_show_names_the_doubtful_prices_that_it_lists() -> None:
+def test_show_names_the_implausible_prices_that_it_lists() -> None:
     shown = run("show", "p5.48xlarge", "--region", "ap-southeast-3", "--market", "all", "--date", "2026-08-22")
     assert "75.9552" in shown.stdout
     assert "1 price (aws) of the spot market is not below on demand" in " ".join(shown.stderr.split())
@@ -169,7 +169,7 @@ def test_check_lists_implausible_shipped_prices_if_none_were_refreshed() -> None
     listed = run("check", "--flagged", "--format", "json")
     assert listed.exit_code == 1
     rows = json.loads(listed.stdout)
-    assert rows[0]["doubtful"]
+    assert rows[0]["implausible"]
     assert {row["flag"] for row in rows} >= {"spot-above-on-demand", "far-below-median", "one-price-everywhere"}
     assert "stale" in listed.stderr
 

@@ -120,7 +120,7 @@ def test_the_command_refreshes_several_clouds_in_all_regions(cloud, answer, clie
     assert parts == [(*place, "fetched") for place in places]
 
 
-def test_doubtful_prices_are_refused_with_a_list_and_their_earlier_prices_stay(cloud, answer, client) -> None:
+def test_implausible_prices_are_refused_with_a_list_and_their_earlier_prices_stay(cloud, answer, client) -> None:
     def run(*rows: str):
         cloud.reply = lambda _: answer((HEADER + "".join(f"{row}\n" for row in rows)).encode())
         source = {"aws": SkyPilotPrices("aws", base_url=cloud.url, client=client)}

@@ -76,7 +76,7 @@ def test_filters_of_a_summary() -> None:
     assert summarize_gpus(CATALOG.offers(gpu="T4").iloc[:0]).empty
 
 
-def test_stale_and_doubtful_prices_are_left_out_of_a_summary() -> None:
+def test_stale_and_implausible_prices_are_left_out_of_a_summary() -> None:
     old = {**SHARED, "instance_type": "old", "gpu_count": 1, "usd_per_hour": 0.9, "date": "2020-01-01"}
     catalog = vs.Catalog.embedded("2026-11-18").with_offers([old])
     fresh, every = (catalog.gpus(gpu="H100", stale=stale).iloc[0] for stale in (False, True))

@@ -40,7 +40,9 @@ def aws(name: str, usd: float, **columns: Any) -> dict[str, Any]:
 def flags_of(catalog: vs.Catalog) -> dict[tuple[str, str], tuple[str, bool]]:
     table = catalog.check()
     return {
-        (row.instance_type, row.market): (row.flag, row.doubtful) for row in table.itertuples() if row.region != "other"
+        (row.instance_type, row.market): (row.flag, row.implausible)
+        for row in table.itertuples()
+        if row.region != "other"
     }
 
 
@@ -74,7 +76,7 @@ def test_a_planted_fault_is_flagged(
     assert [finding.code for finding in describe_flags(catalog.check())] == [next(iter(flagged.values()))[0]]
 
 
-def test_one_price_in_every_region_is_flagged_but_not_doubtful(tmp_path: Path) -> None:
+def test_one_price_in_every_region_is_flagged_but_not_implausible(tmp_path: Path) -> None:
     rows = [
         {"provider": "cloud", "instance_type": name, "region": region, "usd_per_hour": usd}
         for region in ("east", "west", "north")
@@ -94,9 +96,9 @@ def test_spot_prices_that_never_changed_are_older_than_dated(tmp_path: Path, shi
 
 
 @pytest.mark.parametrize("rows", [OUTLIER, HALF], ids=["far below", "half price"])
-def test_the_users_own_prices_are_flagged_but_not_doubtful(tmp_path: Path, rows: Rows) -> None:
+def test_the_users_own_prices_are_flagged_but_not_implausible(tmp_path: Path, rows: Rows) -> None:
     catalog = plant(tmp_path, rows, source="user")
-    assert [doubtful for _, doubtful in flags_of(catalog).values()] == [False]
+    assert [implausible for _, implausible in flags_of(catalog).values()] == [False]
     # They are used in rankings, so the finding is a warning.
     assert [finding.severity for finding in describe_flags(catalog.check())] == ["warning"]
     ranking = vs.rank([make_profile(rows[0]["instance_type"], 0.1)], epochs=1, catalog=catalog, region="all")
@@ -122,7 +124,8 @@ def test_no_planted_fault_is_recommended(tmp_path: Path) -> None:
     assert ranking.best.instance_type == "g4dn.xlarge"
     codes = {entry.candidate.split(",")[0]: entry.reason_code for entry in ranking.excluded}
     assert codes == {
-        "g4dn.2xlarge": "doubtful_price", "cheap-t4": "doubtful_price", "frozen": "stale_price", "gone": "stale_price",
+        "g4dn.2xlarge": "implausible_price", "cheap-t4": "implausible_price",
+        "frozen": "stale_price", "gone": "stale_price",
     }  # fmt: skip
     assert {finding.code for finding in ranking.findings} >= {
         "stale-prices", "typical-prices", "half-price", "far-below-median", "spot-above-on-demand",
@@ -134,8 +137,8 @@ def test_no_planted_fault_is_recommended(tmp_path: Path) -> None:
 def test_flags_of_the_shipped_prices_do_not_depend_on_a_reference(shipped: pd.DataFrame) -> None:
     alone, beside = flag_prices(shipped), flag_prices(shipped, shipped)
     assert (alone.flag == beside.flag).all()
-    # Less than 1 % of the shipped prices are doubtful, and none of them is a list price of a large cloud.
-    doubtful = shipped[alone.doubtful]
-    assert len(doubtful) < 0.01 * len(shipped)
-    lists = doubtful[doubtful["provider"].isin(["aws", "azure", "gcp"]) & (doubtful["market"] == "on_demand")]
+    # Less than 1 % of the shipped prices are implausible, and none of them is a list price of a large cloud.
+    implausible = shipped[alone.implausible]
+    assert len(implausible) < 0.01 * len(shipped)
+    lists = implausible[implausible["provider"].isin(["aws", "azure", "gcp"]) & (implausible["market"] == "on_demand")]
     assert lists.empty

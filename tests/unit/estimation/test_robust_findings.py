@@ -11,7 +11,7 @@ import vmselect as vs
 from tests.support.profiles import make_epoch_profile, make_truncated_profile, probed
 from vmselect.estimation.overheads import Boundaries, Saves, Waiting
 from vmselect.estimation.readings import Block, Level, Readings, find_changing_speed
-from vmselect.estimation.robust import _find_doubtful_steps
+from vmselect.estimation.robust import _find_disturbed_steps
 from vmselect.estimation.runtime import Waits
 from vmselect.findings import Finding
 from vmselect.records import Validation
@@ -38,12 +38,12 @@ def save_codes(saves: Saves, **setup: Any) -> list[str]:
 @pytest.mark.parametrize(("count", "expected"), [(0, ["few-readings"]), (2, ["few-readings"]), (3, [])])
 def test_three_readings_are_not_few(count: int, expected: list[str]) -> None:
     level = Level(0.5, 0.0, 0.0, 0.0)
-    assert codes(_find_doubtful_steps("a", readings_of([1.0] * count), level)) == expected
+    assert codes(_find_disturbed_steps("a", readings_of([1.0] * count), level)) == expected
 
 
 def test_a_lone_stall_and_a_long_boundary() -> None:
     stalled = Level(0.5, 0.0, 0.0, 0.0, stall=3.0)
-    assert codes(_find_doubtful_steps("a", readings_of([1.0] * 5), stalled)) == ["lone-stall"]
+    assert codes(_find_disturbed_steps("a", readings_of([1.0] * 5), stalled)) == ["lone-stall"]
     assert boundary_codes(Boundaries(shortened=True)) == ["long-boundary"]
 
 

@@ -301,7 +301,7 @@ def test_cautions_name_what_makes_a_description_uncertain() -> None:
 
     assert codes() == []
     assert codes(kind="rnn") == ["recurrent-layers"]
-    assert codes(doubts=("custom_step",)) == ["uncertain-description"]
+    assert codes(caveats=("custom_step",)) == ["uncertain-description"]
     assert "embedding-tables" in codes(kind="embed", count=10_000)
 
 

@@ -158,11 +158,11 @@ def test_history_that_predicted_the_probes_badly_counts_less() -> None:
     shares = []
     for seconds in (0.9, 0.3, 0.1):
         probes = [point("T4", 1.0), point("V100", seconds), point("P100", seconds)]
-        trusting, doubting = (
+        trusting, cautious = (
             predict_log_times(probes, [target("K80")], history=history, constants=c).mean[0] for c in (usual, CONSTANTS)
         )
         alone = predict_log_times(probes, [target("K80")]).mean[0]
-        shares.append((doubting - alone) / (trusting - alone))
+        shares.append((cautious - alone) / (trusting - alone))
     assert shares[0] > 0.9
     assert shares == sorted(shares, reverse=True)
     assert shares[2] < 0.7
@@ -171,11 +171,11 @@ def test_history_that_predicted_the_probes_badly_counts_less() -> None:
 def test_consistent_history_counts_as_if_it_could_not_mislead() -> None:
     history, targets = make_consistent(6, 0.6), [target("V100"), target("P100")]
     usual = replace(CONSTANTS, misleading=1e-9)
-    trusting, doubting = (
+    trusting, cautious = (
         predict_log_times([point("T4", 1.0)], targets, history=history, constants=c) for c in (usual, CONSTANTS)
     )
-    assert doubting.mean == pytest.approx(trusting.mean, abs=0.03)
-    assert doubting.sd == pytest.approx(trusting.sd, rel=0.15)
+    assert cautious.mean == pytest.approx(trusting.mean, abs=0.03)
+    assert cautious.sd == pytest.approx(trusting.sd, rel=0.15)
 
 
 def test_models_that_contradict_each_other_count_less() -> None:
@@ -187,11 +187,11 @@ def test_models_that_contradict_each_other_count_less() -> None:
     ]
     alone = predict_log_times([point("T4", 1.0)], [target("V100")])
     usual = replace(CONSTANTS, misleading=1e-9)
-    trusting, doubting = (
+    trusting, cautious = (
         predict_log_times([point("T4", 1.0)], [target("V100")], history=history, constants=c)
         for c in (usual, CONSTANTS)
     )
-    assert abs(doubting.mean[0] - alone.mean[0]) < abs(trusting.mean[0] - alone.mean[0])
+    assert abs(cautious.mean[0] - alone.mean[0]) < abs(trusting.mean[0] - alone.mean[0])
 
 
 # -- described works ---------------------------------------------------------------------------------------------------
@@ -241,13 +241,13 @@ def test_a_probe_moves_and_narrows_the_prediction_of_a_description() -> None:
     assert (none.freedom, one.freedom, two.freedom) == (5, 6, 7)
 
 
-def test_doubts_widen_the_interval_without_a_probe() -> None:
-    sure, doubtful = (
-        predict_log_times([], [target("A100")], computation=Computation("mine", "w", make_cost(doubts=doubts)))
-        for doubts in ((), ("custom_step",))
+def test_caveats_widen_the_interval_without_a_probe() -> None:
+    sure, implausible = (
+        predict_log_times([], [target("A100")], computation=Computation("mine", "w", make_cost(caveats=caveats)))
+        for caveats in ((), ("custom_step",))
     )
-    assert doubtful.sd[0] > 1.2 * sure.sd[0]
-    assert doubtful.mean[0] == sure.mean[0]
+    assert implausible.sd[0] > 1.2 * sure.sd[0]
+    assert implausible.mean[0] == sure.mean[0]
 
 
 def test_a_slow_host_is_more_certain_for_other_works_of_its_model() -> None:

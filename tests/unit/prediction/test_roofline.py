@@ -102,10 +102,10 @@ def test_architectures_deviate_as_the_sources_agree() -> None:
     assert c.deviation("an architecture of the future") == 0
 
 
-def test_doubts_about_a_description_are_kept() -> None:
-    assert StepCost.of(described()).doubt == 0
-    assert StepCost.of(described(doubts=("compiled",))).doubt == 0.35
-    assert StepCost.of(described(unknown_layers=("Mine",), doubts=("compiled",))).doubt == 0.5
+def test_caveats_of_a_description_are_kept() -> None:
+    assert StepCost.of(described()).caveat_level == 0
+    assert StepCost.of(described(caveats=("compiled",))).caveat_level == 0.35
+    assert StepCost.of(described(unknown_layers=("Mine",), caveats=("compiled",))).caveat_level == 0.5
 
 
 @settings(max_examples=50, deadline=None)
