@@ -28,7 +28,26 @@ spec.loader.exec_module(examples)
 @pytest.mark.parametrize("name", examples.PAGES)
 def test_a_page_prints_what_it_says(name: str) -> None:
     for block, printed in examples.run_page(name):
-        assert block.text == printed, f"{name}: run python tests/support/page_examples.py and read the difference"
+        if not examples.agrees(block.text, printed):
+            # The comparison of the texts shows where they differ.
+            assert block.text == printed, f"{name}: run python tests/support/page_examples.py and read the difference"
+
+
+@pytest.mark.parametrize(
+    ("printed", "same"),
+    [
+        ("T4 $3.66 ($1.54) 18%, 3 notes", True),
+        ("T4 $3.67  ($1.54) 17%, 3 notes", True),
+        ("T4 $3.7 ($1.54) 18%, 3 notes", True),
+        ("T4 $3.68 ($1.54) 18%, 3 notes", False),
+        ("T4 $3.66 ($1.54) 20%, 3 notes", False),
+        ("T4 $3.66 ($1.54) 18%, 4 notes", False),
+        ("T5 $3.66 ($1.54) 18%, 3 notes", False),
+        ("T4 $3.66 ($1,540) 18%, 3 notes", False),
+    ],
+)
+def test_pages_may_differ_in_the_last_digit_of_a_number_only(printed: str, same: bool) -> None:
+    assert examples.agrees("T4 $3.66 ($1.54) 18%, 3 notes", printed) is same
 
 
 ROOT = Path(__file__).parents[2]
