@@ -325,7 +325,7 @@ ROUNDED = re.compile(r"(?<![\w.-])\d[\d,]*(?:\.\d+|(?=%| (?:s|min|h|days)\b))")
 
 
 def agrees(text: str, printed: str) -> bool:
-    """Whether two texts are equal but for spaces and the last digit of rounded numbers, which depends on the processor."""
+    """Whether two texts differ only in spaces and in the last digit of rounded numbers, which depends on the CPU."""
     if ROUNDED.sub("#", text).split() != ROUNDED.sub("#", printed).split():
         return False
     pairs = zip(ROUNDED.findall(text), ROUNDED.findall(printed), strict=True)
