@@ -141,6 +141,36 @@ def test_errors_of_old_prices_and_published_interruptions_too(
     agree(scripts, expected, scripts.rank(ranking, changes | {"weights": {"cost": 1 - time, "time": time}}))
 
 
+@settings(max_examples=12, deadline=None)
+@given(
+    st.lists(st.floats(0.5, 3), min_size=2, max_size=2), st.floats(0, 300), st.integers(1, 6), st.floats(0, 0.3),
+    st.booleans(),
+)  # fmt: skip
+def test_data_that_are_moved_and_several_nodes_too(
+    scripts: Scripts, usd: list[float], size: float, nodes: int, per_hour: float, published: bool
+) -> None:
+    offers = [
+        OFFER | {"provider": "aws", "instance_type": "g4ad.2xlarge", "region": region, "market": "spot",
+                 "usd_per_hour": price}
+        for region, price in zip(("eu-central-1", "eu-west-1"), usd, strict=True)
+    ]  # fmt: skip
+    profiles = [
+        vs.Profile.from_times(
+            instance_type="g4ad.2xlarge", batch_size=8, steps_per_epoch=1000, iteration_seconds=[0.1, 0.2, 0.1, 0.13],
+            factors={"nodes": count},
+        )
+        for count in {1, nodes}
+    ]  # fmt: skip
+    interruptions: dict[str, Any] = {"checkpoint_minutes": 20} | ({} if published else {"per_hour": per_hour})
+    data = {"data_gb": size, "download_seconds_per_mb": 0.001, "provider": "aws", "region": "eu-west-1"}
+    ranking = vs.rank(
+        profiles, epochs=20, catalog=sell(on_demand=[9.0]).with_offers(offers), region="all", market="spot",
+        interruptions=interruptions, transfer=data, deadline_hours=2,
+    )  # fmt: skip
+    agree(scripts, ranking, scripts.rank(ranking, {}))
+    assert sum(row.chance for row in ranking.deciding_rows) == pytest.approx(float(bool(ranking)))
+
+
 TWO_GRIDS = sell(on_demand=[2.0, 1.0, 0.7, 0.5]).with_offers(
     [OFFER | {"instance_type": "m0", "provider": "gcp", "region": "us-central1", "usd_per_hour": 3.0}]
 )

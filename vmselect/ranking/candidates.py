@@ -60,7 +60,6 @@ ARM_HOSTS = frozenset({"T4G", "GH200", "GB200", "GB300"})
 """GPU models that are only sold with ARM processors: Graviton (AWS g5g) and Grace (NVIDIA)."""
 THIN_BATCH = 32
 """Examples per GPU and batch below which a GPU mostly waits between small computations (code ``thin-batch``)."""
-"""Code of the finding that the time of a machine with several GPUs is predicted for one of them."""
 MORE_CORES = 1.5
 """Ratio of recorded CPU cores to priced vCPUs above which the record is of another machine type."""
 
@@ -117,8 +116,15 @@ class Candidates:
     def usd_per_hour(self) -> Floats:
         """Price in USD per hour of all nodes of each candidate together."""
         price = self.once("price", lambda: self.offers["usd_per_hour"].to_numpy(dtype=float))
-        nodes = self.once("nodes", lambda: np.array([machine.nodes for machine in self.machine_estimates], dtype=float))
-        return np.asarray(price[self.offer] * nodes[self.machine_estimate])
+        return np.asarray(price[self.offer] * self.nodes)
+
+    @cached_property
+    def nodes(self) -> Ints:
+        """Number of machines of each candidate that train together."""
+        nodes = self.once(
+            "nodes", lambda: np.array([machine.nodes for machine in self.machine_estimates], dtype=np.intp)
+        )
+        return np.asarray(nodes[self.machine_estimate])
 
     @cached_property
     def price_deviation(self) -> Floats:
@@ -159,7 +165,6 @@ class Candidates:
         used = np.array(
             [math.nan if machine.gpus_used is None else machine.gpus_used for machine in estimates], dtype=float
         )
-        nodes = np.array([machine.nodes for machine in estimates], dtype=float)
         which, model = self.machine_estimate, self.offers["gpu_model"]
         named = (model.notna() & (model != "")).to_numpy(dtype=bool)[self.offer]
         sold = np.nan_to_num(self.offers["gpu_count"].to_numpy(dtype=float))[self.offer]
@@ -170,7 +175,7 @@ class Candidates:
         supposed = np.where(sold == 1, sold, predicted[which])
         trains = np.where(np.isnan(used[which]), supposed, used[which])
         all_used = named & (sold >= 1) & (sold % 1 == 0) & (trains == sold)
-        return np.where(all_used, sold * nodes[which], 0.0).astype(np.intp)
+        return np.where(all_used, sold * self.nodes, 0.0).astype(np.intp)
 
     @cached_property
     def is_spot(self) -> Bools:
@@ -188,15 +193,22 @@ class Candidates:
         return by_offer.get(int(self.offer[candidate]), ())
 
     def list_interrupted(self, interruptions: Interruptions | None) -> list[tuple[Interruptions, Bools]]:
-        """Spot candidates as masks, each with its ``interruptions``: one for all, or one for each published rate."""
+        """Spot candidates as masks, each with its ``interruptions``: for each number of nodes and published rate.
+
+        Machines that train together all wait for the one that is interrupted.
+        """
         if interruptions is None or not self.is_spot.any():
             return []
-        if not interruptions.by_type:
-            return [(interruptions, self.is_spot)]
-        rates = self.interruptions_per_hour
-        return [
-            (interruptions.at(float(rate)), self.is_spot & (rates == rate)) for rate in np.unique(rates[self.is_spot])
-        ]
+        parts = []
+        for count in np.unique(self.nodes[self.is_spot]).tolist():
+            together = self.is_spot & (self.nodes == count)
+            if not interruptions.by_type:
+                parts.append((interruptions.on_nodes(count), together))
+                continue
+            rates = self.interruptions_per_hour
+            for rate in np.unique(rates[together]).tolist():
+                parts.append((interruptions.at(rate).on_nodes(count), together & (rates == rate)))
+        return parts
 
     def is_sold_in(self, markets: Sequence[str]) -> Bools:
         """Whether the market of each candidate is one of ``markets``."""
@@ -585,21 +597,24 @@ def candidate_findings(candidates: Candidates, candidate: int, settings: Setting
         )
         findings.append(Finding("spot-uninterrupted", message, remedy))
     elif offer["market"] == "spot" and settings.interruptions:
-        findings.append(_describe_interruptions(settings.interruptions, machine.instance_type, offer))
+        findings.append(_describe_interruptions(settings.interruptions, machine, offer))
     return tuple(findings)
 
 
-def _describe_interruptions(interruptions: Interruptions, instance_type: str, offer: Mapping[str, Any]) -> Finding:
+def _describe_interruptions(
+    interruptions: Interruptions, machine: MachineEstimate, offer: Mapping[str, Any]
+) -> Finding:
     """Finding about the interruptions of a spot machine that its time includes, or that none are known."""
     published = ""
     if interruptions.by_type:
-        entry = find_class(offer["provider"], instance_type, offer["region"])
+        entry = find_class(offer["provider"], machine.instance_type, offer["region"])
         if entry is None:
-            place = f"{instance_type} in {offer['region']}"
+            place = f"{machine.instance_type} in {offer['region']}"
             message = f"No interruption rate of {place} is known, so its time and cost may be too low."
             return Finding("spot-uninterrupted", message, "Pass a rate as interruptions= (--interruptions).")
         interruptions = interruptions.at(entry.per_hour)
         published = f" {entry.label} of such machines were interrupted within a month ({entry.date})."
+    interruptions = interruptions.on_nodes(machine.nodes)
     times = f"{interruptions.factor:.3g} times those without interruptions"
     message = f"Expected spot times and costs are {times}, not including waits for a new machine.{published}"
     remedy = "Check the interruption rate of this instance type and region."

@@ -397,10 +397,18 @@ def judge_spot_deadline(ranking: Ranking, candidate: int, column: int) -> Findin
 
 
 def find_safe_alternative(ranking: Ranking, column: int) -> int | None:
-    """Index of the best candidate outside the spot market whose intervals are within all limits; None if none is."""
+    """Index of the best candidate outside the spot market whose intervals are within all limits; None if none is.
+
+    It is sold on demand or in a chosen market: who asks for spot machines has no use for a commitment of years.
+    """
     result, settings = ranking.assessment, ranking.settings
     # Safe means without interruptions and with the upper bound of every limited measure within its limit.
     safe = ~ranking.candidates.is_spot
+    if settings.market is not None:
+        safe &= ranking.candidates.is_sold_in(("on_demand", *settings.market))
+    for name in OPTIONAL:
+        if settings.needs(name):
+            safe &= ~np.isnan(result.measures[name].value[:, column])
     for limited in LIMITED:
         most = limited.limit_of(settings)
         if most is not None:

@@ -264,8 +264,9 @@ def score(weights: Mapping[str, float], values: Mapping[str, Floats], best: Mapp
 class Interruptions:
     """Rate of interruptions of spot machines, checkpoint interval, and duration of a restart.
 
-    Pass the rate ``per_hour`` or its inverse ``mean_uptime_hours``, not both. Without either, each machine has the
-    published rate of its type and region (:mod:`vmselect.catalog.interruptions`), or none if it is not known.
+    Pass the rate ``per_hour`` of one machine or its inverse ``mean_uptime_hours``, not both. Without either, each
+    machine has the published rate of its type and region (:mod:`vmselect.catalog.interruptions`), or none if it is not
+    known.
     """
 
     per_hour: float | None = None
@@ -307,6 +308,10 @@ class Interruptions:
     def at(self, per_hour: float) -> Interruptions:
         """These interruptions with the rate ``per_hour``."""
         return replace(self, per_hour=per_hour, mean_uptime_hours=None)
+
+    def on_nodes(self, count: int) -> Interruptions:
+        """The interruptions of ``count`` machines that train together, each of which interrupts all."""
+        return self if count == 1 else self.at(count * SECONDS_PER_HOUR / self.uptime_seconds)
 
     @property
     def uptime_seconds(self) -> float:

@@ -67,9 +67,9 @@ class Chances:
 class OfferGroups(NamedTuple):
     """Two group numbers of each candidate.
 
-    Offers of a machine estimate with the same time, billed time and error of the price have the same number in
-    ``timed``. Those that also have the same CO2 per kilowatt-hour, if CO2 has a weight in the objective, have the same
-    number in ``priced``: the cheapest of them is the best one in every draw.
+    Offers of a machine estimate with the same time, billed time, cost of moving data and error of the price have the
+    same number in ``timed``. Those that also have the same CO2 per kilowatt-hour, if CO2 has a weight in the objective,
+    have the same number in ``priced``: the cheapest of them is the best one in every draw.
     """
 
     timed: Ints
@@ -185,6 +185,9 @@ def group_offers(candidates: Candidates, settings: Settings) -> OfferGroups:
     if settings.billing == "provider":
         terms = np.stack([candidates.increment_seconds, candidates.minimum_seconds], axis=1)
         timed = _split(timed, np.unique(terms, axis=0, return_inverse=True)[1])
+    if settings.objective.get("cost") and candidates.moving_usd.any():
+        # What is paid once does not grow with the time, so that another offer may win where the time is another one.
+        timed = _split(timed, np.unique(candidates.moving_usd, return_inverse=True)[1])
     if settings.objective.get("cost") and candidates.price_deviation.any():
         moves = np.stack([candidates.price_group, candidates.price_deviation], axis=1)
         moves[candidates.price_deviation == 0] = 0

@@ -446,7 +446,9 @@ def _facts(ranking: Ranking) -> list[list[str]]:
         facts.append(["Spot interruptions", "published rates of each machine type and region, where they are known"])
     elif settings.interruptions:
         factor = settings.interruptions.factor
-        facts.append(["Spot interruptions", f"expected time is {factor:.3g} times the uninterrupted time"])
+        facts.append(
+            ["Spot interruptions", f"expected time on one machine is {factor:.3g} times the uninterrupted time"]
+        )
     if settings.asks_for("co2"):
         facts.append(["Energy", ENERGY])
         market = settings.emissions is not None and settings.emissions.basis == "market"

@@ -12,7 +12,7 @@ import pytest
 import vmselect as vs
 from tests.support.priced import prices
 from tests.support.profiles import make_epoch_profile, make_profile
-from tests.support.rankings import probe, rank, rank_epochs
+from tests.support.rankings import LAB, probe, rank, rank_epochs
 from vmselect.findings import Finding
 from vmselect.intervals import Interval
 from vmselect.ranking import Interruptions
@@ -159,7 +159,8 @@ def test_without_interruptions_the_probability_is_that_of_the_interval() -> None
 
 def judge_spot(**options: Any) -> Finding | None:
     """The finding about the deadline of a spot machine that takes 2.8 h, or 3.2 h with interruptions."""
-    (row,) = [row for row in rank(**{"market": "spot", "epochs": 1000} | options) if row.instance_type == "small"]
+    rows = rank(**{"market": "spot", "epochs": 1000} | options)
+    (row,) = [row for row in rows if (row.instance_type, row.market) == ("small", "spot")]
     return next((finding for finding in row.findings if finding.code == "spot-deadline"), None)
 
 
@@ -183,6 +184,36 @@ def test_a_spot_machine_under_a_deadline_has_a_probability_and_a_safe_alternativ
     assert (loose.severity, "small (lab, here, on_demand)" in loose.remedy) == ("info", True)
     assert unknown.severity == "warning"  # no rate, no probability
     assert "on_demand" not in none.remedy
+
+
+def test_a_commitment_of_years_is_no_alternative_to_a_spot_machine_unless_it_was_asked_for() -> None:
+    reserved = {"provider": "lab", "instance_type": "small", "market": "reserved_3y", "region": "here"}
+    catalog = LAB.with_offers([reserved | {"usd_per_hour": 0.5}])
+    options: dict[str, Any] = {"deadline_hours": 9, "interruptions": 0.1, "catalog": catalog}
+    alone, asked = (judge_spot(market=market, **options) for market in ("spot", ["spot", "reserved_3y"]))
+    assert alone is not None
+    assert asked is not None
+    assert ["(lab, here, on_demand)" in alone.remedy, "(lab, here, reserved_3y)" in asked.remedy] == [True, True]
+
+
+def test_a_machine_of_unknown_energy_is_no_safe_alternative_where_energy_decides() -> None:
+    options: dict[str, Any] = {"deadline_hours": 9, "interruptions": 0.1, "objective": "energy"}
+    measured = [probe("small", 0.1, gpu_watts=100.0), probe("big", 0.05)]
+    ranking = rank(measured, market="all", epochs=1000, **options)
+    spot = next(row for row in ranking if row.market == "spot")
+    finding = next(finding for finding in spot.findings if finding.code == "spot-deadline")
+    assert "small (lab, here, on_demand)" in finding.remedy
+
+
+def test_one_of_several_spot_machines_interrupts_all_that_train_together() -> None:
+    profiles = [probe("small", 0.1), probe("small", 0.1, factors={"nodes": 4})]
+    one, four = (
+        {row.factors.get("nodes", 1): row for row in rank(profiles, market="spot", interruptions=rate, epochs=1000)}
+        for rate in (0.1, 0.4)
+    )
+    assert one[4].seconds == pytest.approx(four[1].seconds)
+    assert one[1].seconds < one[4].seconds < four[4].seconds
+    assert one[4].seconds_high == pytest.approx(four[1].seconds_high)
 
 
 def remedy(ranking: vs.Ranking, code: str = "may-miss-deadline") -> str:

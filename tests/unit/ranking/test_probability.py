@@ -71,6 +71,29 @@ def test_equal_offers_share_the_probability() -> None:
     assert [row.chance for row in ranking] == [0.5, 0.5]
 
 
+def test_an_offer_that_costs_more_to_reach_does_not_share_the_probability() -> None:
+    offers = [
+        {"provider": provider, "instance_type": "m0", "region": region, "usd_per_hour": 1.0}
+        for provider, region in (("aws", "us-east-1"), ("aws", "us-west-2"))
+    ]
+    data = {"data_gb": 100, "download_seconds_per_mb": 0.001, "provider": "aws", "region": "us-east-1"}
+    ranking = rank(pair(0.1), catalog=LAB.with_offers(offers), region="all", transfer=data)
+    assert [(row.region, row.chance) for row in ranking] == [("us-east-1", 1.0), ("us-west-2", 0.0)]
+
+
+def test_a_dear_hour_without_a_move_is_best_for_short_times_and_a_cheap_one_for_long_times() -> None:
+    offers = [
+        {"provider": "aws", "instance_type": "m0", "region": region, "usd_per_hour": usd}
+        for region, usd in (("us-east-1", 3.0), ("us-west-2", 1.0))
+    ]
+    ranking = rank(
+        pair(0.1, noise=0.3), catalog=LAB.with_offers(offers), region="all", epochs=36,
+        transfer={"data_gb": 100, "download_seconds_per_mb": 0, "provider": "aws", "region": "us-east-1"},
+    )  # fmt: skip
+    assert all(0 < row.chance < 1 for row in ranking)
+    assert sum(row.chance for row in ranking) == pytest.approx(1.0)
+
+
 def test_the_likely_set_is_the_smallest_one_and_holds_the_recommendation() -> None:
     ranking = rank(pair(0.1, 0.1005, 0.3), catalog=CATALOG)
     assert {row.instance_type for row in ranking.likely_best} == {"m0", "m1"}

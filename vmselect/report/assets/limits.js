@@ -53,9 +53,11 @@ function chanceWithin(work, limit, spot) {
   return Math.min(1, total);
 }
 
-/** The best candidate, in any market but spot, whose intervals are within all limits; undefined if there is none. */
+/** The best candidate, on demand or in a chosen market but spot, whose intervals are within all limits, or undefined. */
 function safeAlternative(candidates, settings) {
-  const rows = candidates.filter(({ market }) => market !== "spot").map((candidate) => evaluate(candidate, settings));
+  const sold = (market) => market === "on_demand" || settings.market === "any" || settings.market.split(",").includes(market);
+  const rows = candidates.filter(({ market }) => market !== "spot" && sold(market))
+    .map((candidate) => evaluate(candidate, settings)).filter((row) => !findUnknown(row, settings));
   const within = rows.filter((row) => LIMITED.every(({ fields: [, , high], limit }) => (
     settings[limit.setting] === null || row[high] <= settings[limit.setting] * limit.unit
   )));

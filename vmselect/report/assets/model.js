@@ -50,11 +50,15 @@ function withEarlyStop(work, model, n) {
   return n > earliest && n >= planned ? { ...work, low: Math.min(work.low, workLow(model, earliest)) } : work;
 }
 
-/** The interruptions of a candidate: those of the settings, at the rate of its type and region if they have none. */
-function interruptionsOf({ interruptions }, { market, interruptions_per_hour }) {
+/**
+ * The interruptions of a candidate: those of the settings, at the rate of its type and region if they have none. Machines
+ * that train together all wait for the one that is interrupted.
+ */
+function interruptionsOf({ interruptions }, { market, interruptions_per_hour, nodes }) {
   if (!interruptions || market !== "spot") return null;
-  if (!interruptions.by_type) return interruptions;
-  const perSecond = interruptions_per_hour / SECONDS_PER_HOUR;
+  if (!interruptions.by_type && nodes === 1) return interruptions;
+  const perMachine = interruptions.by_type ? interruptions_per_hour / SECONDS_PER_HOUR : interruptions.interruptions_per_second;
+  const perSecond = nodes * perMachine;
   return { ...interruptions, interruptions_per_second: perSecond, factor: 1 / (1 - interruptions.lost_seconds * perSecond) };
 }
 

@@ -159,7 +159,8 @@ function offerGroups(rows, settings) {
     const spot = settings.interruptions ? [market === "spot", interruptionsOf(settings, row.candidate)?.factor] : null;
     const billed = settings.billing === "provider" ? [increment_seconds, minimum_seconds] : [];
     // A clean, expensive offer may be better or worse than a cheap one, depending on the power.
-    row.group = [machine, spot, ...billed, ...(settings.weights.cost ? priceMove(row.candidate) : [])].join();
+    const money = settings.weights.cost ? [row.candidate.moving_usd ?? 0, ...priceMove(row.candidate)] : [];
+    row.group = [machine, spot, ...billed, ...money].join();
     const key = [row.group, ...(settings.weights.co2 ? [row.candidate.kg_per_kwh] : [])].join();
     if (!groups.has(key)) groups.set(key, []);
     groups.get(key).push(row);
