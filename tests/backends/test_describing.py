@@ -237,6 +237,50 @@ def test_nothing_of_the_model_and_no_random_state_changes(make: Any) -> None:
     assert names == {layer.name for layer in model._flatten_layers()}
 
 
+class Counts(layers.Layer):
+    """Counts its calls, notes them, and adds a loss."""
+
+    def __init__(self):
+        super().__init__()
+        self.calls, self.notes = 0, []
+
+    def call(self, x):
+        self.calls += 1
+        self.notes.append(x.shape)
+        self.add_loss(ops.mean(x))
+        return x
+
+
+def test_attributes_of_layers_do_not_change() -> None:
+    layer = Counts()
+    model = keras.Sequential([keras.Input((4,)), layers.Dense(4, activity_regularizer="l2"), layer])
+    model(np.ones((2, 4), "float32"))
+    before = layer.calls, len(layer.notes), len(model.losses)
+    describe(model)
+    assert (layer.calls, len(layer.notes), len(model.losses)) == before
+
+
+def test_a_compiled_subclass_without_weights_is_described() -> None:
+    model = Subclass()
+    model.compile("adam", "mse", metrics=["mae"])
+    work = describe(model, inputs=(32,))
+    assert (work.optimizer, work.unknown_layers, model.built) == ("adam", (), False)
+
+
+def test_a_table_of_a_custom_layer_has_a_gradient() -> None:
+    model = keras.Sequential([keras.Input((5,), dtype="int32"), Table()])
+    lookups = {row.bytes: row.count for row in describe(model).operations.rows if row.kind == "embed"}
+    assert lookups == {4.0 * 2 * BATCH * 5 * 4: 1, 4.0 * (100 * 4 + BATCH * 5 * 4): 1}
+
+
+class Table(layers.Layer):
+    def build(self, shape):
+        self.table = self.add_weight(shape=(100, 4))
+
+    def call(self, x):
+        return ops.take(self.table, x, axis=0)
+
+
 def test_names_of_later_layers_are_those_without_a_description() -> None:
     model = Subclass()
     model(np.zeros((2, 32), "int32"))

@@ -119,6 +119,28 @@ def test_nothing_of_the_module_and_no_random_state_changes() -> None:
     assert all(torch.equal(old, weight.grad) for old, weight in zip(gradients, module.parameters(), strict=True))
 
 
+def test_hooks_of_the_user_do_not_run() -> None:
+    module, seen = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 2)), []
+    module[0].register_forward_hook(lambda *values: seen.append(values))
+    module[1].register_full_backward_hook(lambda *values: seen.append(values))
+    assert describe(module, inputs=(8,)).method == "meta"
+    assert not seen
+
+
+def test_a_hook_that_the_module_needs_runs() -> None:
+    class Needs(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = nn.Linear(8, 8)
+            self.inner.register_forward_hook(lambda layer, inputs, output: (output, output))
+
+        def forward(self, x):
+            first, second = self.inner(x)
+            return first @ second.T @ first
+
+    assert describe(Needs(), inputs=(8,)).method == "meta"
+
+
 def test_the_profile_names_the_module_and_its_precision() -> None:
     module = make_dense().to(torch.bfloat16)
     batch = torch.zeros(2, 120, dtype=torch.bfloat16)

@@ -102,11 +102,11 @@ def _keras() -> Any:
 def unchanged(model: Model) -> Iterator[None]:
     """Context in which symbolic calls of ``model`` and of its layers leave no trace.
 
-    Restores the graph of calls that Keras notes on every layer, the numbers in automatic names, and the random states
-    of Python and numpy. Keras collects updates of variables in its scope instead of applying them.
+    Restores the attributes of every layer, such as losses, a counter of the user, and the graph of calls that Keras
+    notes, the numbers in automatic names, and the random states of Python and numpy. Keras collects updates of
+    variables in its scope instead of applying them.
     """
-    layers = list(model._flatten_layers())
-    noted = [(layer, len(layer._inbound_nodes), len(layer._outbound_nodes)) for layer in layers]
+    attributes = [_Attributes(vars(layer)) for layer in model._flatten_layers()]
     names, pending = _global_attribute("object_name_uids"), _global_attribute("uninitialized_variables")
     kept_names, kept_pending = dict(names or {}), list(pending or ())
     states = random.getstate(), _numpy_state()
@@ -116,8 +116,8 @@ def unchanged(model: Model) -> Iterator[None]:
             warnings.simplefilter("ignore")  # Keras warns of symbolic calls that fail, which are traced instead
             yield
     finally:
-        for layer, inbound, outbound in noted:
-            del layer._inbound_nodes[inbound:], layer._outbound_nodes[outbound:]
+        for kept in attributes:
+            kept.restore()
         if names is not None:
             names.clear()
             names.update(kept_names)
@@ -129,6 +129,31 @@ def unchanged(model: Model) -> Iterator[None]:
         random.setstate(states[0])
         if states[1] is not None:
             sys.modules["numpy"].random.set_state(states[1])
+
+
+class _Attributes:
+    """The attributes of a layer, with the contents of those that are lists, dicts or sets."""
+
+    def __init__(self, attributes: dict[str, Any]) -> None:
+        self._attributes, self._kept = attributes, dict(attributes)
+        kinds = [(value, _container_kind(value)) for value in attributes.values()]
+        self._contents = [(value, kind, kind(value)) for value, kind in kinds if kind is not None]
+
+    def restore(self) -> None:
+        """Undo all changes since this object was made. The methods of Keras' own containers would act on the layer."""
+        for name in self._attributes.keys() - self._kept.keys():
+            del self._attributes[name]
+        self._attributes.update(self._kept)
+        for value, kind, content in self._contents:
+            kind.clear(value)
+            (list.extend if kind is list else kind.update)(value, content)
+
+
+def _container_kind(value: Any) -> Any:
+    for kind in (list, dict, set):
+        if isinstance(value, kind) and (type(value) is kind or type(value).__module__.partition(".")[0] == "keras"):
+            return kind
+    return None
 
 
 def _numpy_state() -> Any:
@@ -158,12 +183,16 @@ def _build_copy(model: Model, batch_size: int, inputs: Any) -> Model:
 
 def _copy_layers(model: Model) -> Model:
     """A deep copy of ``model``. Keras would copy it by its configuration, which most subclasses do not have."""
-    kinds = {type(layer) for layer in model._flatten_layers()}
+    layers, keras = list(model._flatten_layers()), _keras()
+    kinds = {type(layer) for layer in layers}
     kept = {kind: copyreg.dispatch_table[kind] for kind in kinds if kind in copyreg.dispatch_table}
     copyreg.dispatch_table.update(dict.fromkeys(kinds, _reduce))
+    # Layers refer to modules, which cannot be copied. What compile() adds is not called here, and may have no copy.
+    training = (keras.optimizers.Optimizer, keras.losses.Loss, keras.metrics.Metric)
+    values = [value for layer in layers for value in (*vars(layer).values(), *layer._metrics)]
+    shared = [*sys.modules.values(), *(value for value in values if isinstance(value, training))]
     try:
-        # Layers refer to modules, which cannot be copied.
-        return copy.deepcopy(model, {id(module): module for module in list(sys.modules.values())})
+        return copy.deepcopy(model, {id(part): part for part in shared})
     finally:
         for kind in kinds:
             del copyreg.dispatch_table[kind]

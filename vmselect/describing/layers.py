@@ -175,12 +175,22 @@ def _normalization(call: Call, tally: Tally) -> None:
 
 
 def _embedding(call: Call, tally: Tally) -> None:
-    table = call.layer.input_dim * call.layer.output_dim
+    _count_lookup(call, tally, table=call.layer.input_dim * call.layer.output_dim)
+
+
+def _count_lookup(call: Call, tally: Tally, *, table: int) -> None:
     tally.move("embed", 2 * call.elements)
     if call.trained:
         # The gradient of an embedding is a table.
         tally.move("embed", table + call.elements, flops=table)
         call.save(tally, call.inputs[:1])
+
+
+def _take(call: Call, tally: Tally) -> None:
+    if call.trained:  # a custom layer looks something up in its weights
+        _count_lookup(call, tally, table=size(call.operands[0]))
+    else:
+        _copy(call, tally)
 
 
 def _recurrent(call: Call, tally: Tally) -> None:
@@ -446,6 +456,7 @@ _NAMES: Mapping[Rule, str] = {
     _normalization: "BatchNormalization LayerNormalization GroupNormalization RMSNormalization UnitNormalization "
     "RMSNorm LayerNorm",
     _embedding: "Embedding",
+    _take: "Take",
     _recurrent: "LSTM GRU SimpleRNN",
     _any_recurrent: "RNN",
     _bidirectional: "Bidirectional",
@@ -465,7 +476,7 @@ _NAMES: Mapping[Rule, str] = {
     "Var Prod Norm Moments Logsumexp All Any",
     _copy: "ZeroPadding1D ZeroPadding2D ZeroPadding3D Cropping1D Cropping2D Cropping3D UpSampling1D UpSampling2D "
     "UpSampling3D Concatenate Permute RepeatVector Transpose Moveaxis Swapaxes Pad Repeat Tile Stack Hstack Vstack "
-    "Cast SaturateCast Roll Flip Take TakeAlongAxis OneHot CategoryEncoding Append Rearrange ExtractPatches Resize",
+    "Cast SaturateCast Roll Flip TakeAlongAxis OneHot CategoryEncoding Append Rearrange ExtractPatches Resize",
     _view: "InputLayer Flatten Reshape Identity Masking ActivityRegularization Squeeze ExpandDims Ravel View "
     "StopGradient ConvertToTensor GetItem Slice Split Unstack BroadcastTo Shape Copy",
     _matmul: "Matmul",

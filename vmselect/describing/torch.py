@@ -194,10 +194,12 @@ def _starts_with_embedding(module: Module) -> bool:
 
 
 class Attempt(NamedTuple):
-    """Arguments to trace a module with, and whether shapes of one dimension are those of whole numbers."""
+    """Arguments to trace a module with, whether shapes of one dimension are those of whole numbers, and whether hooks
+    that are functions run."""
 
     inputs: Any
     whole: bool = False
+    hooks: bool = False
 
 
 def _attempts(inputs: Any) -> list[Attempt]:
@@ -220,6 +222,26 @@ def _has_shapes(value: Any) -> bool:
 
 def _trace(module: Module, inputs: Any, batch_size: int, deadline: float) -> tuple[Tally, Method]:
     attempts = _attempts(inputs)
+    try:
+        return _try(module, attempts, batch_size, deadline)
+    except OutOfTimeError:
+        raise
+    except DescriptionError:
+        # Functions mostly observe, and what they note is not copied. Some compute what the module needs.
+        if not list(_function_hooks(module)):
+            raise
+        return _try(module, [attempt._replace(hooks=True) for attempt in attempts], batch_size, deadline)
+
+
+def _function_hooks(module: Module) -> Iterator[tuple[dict[int, Any], int]]:
+    """Hooks of a module and its parts that are plain functions: a dictionary of hooks, and the key in it."""
+    for part in module.modules():
+        for name in ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks"):
+            hooks = vars(part).get(name) or {}
+            yield from ((hooks, key) for key, hook in list(hooks.items()) if inspect.isfunction(hook))
+
+
+def _try(module: Module, attempts: Sequence[Attempt], batch_size: int, deadline: float) -> tuple[Tally, Method]:
     problems: list[Exception] = []
     for attempt in attempts:
         try:
@@ -248,6 +270,8 @@ def _run(module: Module, attempt: Attempt, batch_size: int, device: str, deadlin
     tally = Tally()
     with _training_mode(torch):
         copied = _copy(module, device)
+        for hooks, key in () if attempt.hooks else list(_function_hooks(copied)):
+            del hooks[key]
         copied.train()
         steady(copied)
         _seed(torch)
