@@ -224,9 +224,7 @@ def _find_resumed(records: Iterable[Record]) -> dict[str, Parts]:
     ended = [profile for profile in profiles if profile.setup.initial_epoch and profile.outcome == "watched"]
     works: dict[Hashable, list[Profile]] = {work_of(profile): [] for profile in ended}
     for profile in profiles if works else ():
-        # What continues from a checkpoint of a complete training is another training, and both have their score.
-        if not (profile.outcome == "watched" and Parts((profile,)).has_all_epochs):
-            works.get(work_of(profile), []).append(profile)
+        works.get(work_of(profile), []).append(profile)
     every = {profile.id: Parts.of(profile, works[work_of(profile)]) for profile in ended}
     # A limit may have ended a part, which is then a part of a longer training.
     inner = {part.id for parts in every.values() for part in parts.profiles[:-1]}

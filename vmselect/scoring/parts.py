@@ -45,9 +45,10 @@ class Parts:
         return sum(part.outcome == "interrupted" and part.detail in PREEMPTED for part in self.profiles)
 
     @property
-    def has_all_epochs(self) -> bool:
-        """Whether the training reached its number of epochs, so that nothing is left to resume."""
-        return self.last.setup.epochs is not None and self.epochs_done >= self.last.setup.epochs
+    def is_complete(self) -> bool:
+        """Whether the training ended with its last epoch, so that nothing is left to resume."""
+        epochs = self.last.setup.epochs
+        return self.last.outcome == "watched" and epochs is not None and self.epochs_done >= epochs
 
     @property
     def epochs_done(self) -> int:
@@ -115,7 +116,8 @@ def find_parts(profile: Profile, records: Iterable[Profile], first: int) -> list
 
     A part belongs to the same training if its model, batch size, number of epochs and factors are equal, and it began
     at the same or an earlier epoch. The newest part that began at the first epoch is the first part. Probes, which
-    end a training early on purpose, are no parts.
+    end a training early on purpose, are no parts, nor are complete trainings: what continues from a checkpoint of one
+    is another training.
     """
     alike = [
         record
@@ -124,6 +126,7 @@ def find_parts(profile: Profile, records: Iterable[Profile], first: int) -> list
         and record.created <= profile.created
         and record.outcome not in ("stopped", "described")
         and work_of(record) == work_of(profile)
+        and not Parts((record,)).is_complete
     ]
     parts: list[Profile] = []
     for record in sorted(alike, key=lambda record: record.created, reverse=True):

@@ -103,15 +103,10 @@ def sum_up(ranking: Ranking, profiles: Iterable[Profile], records: Iterable[Reco
     for profile in watched:
         if profile.id in joined or len(summaries) == MOST:
             continue
-        # What continues from a checkpoint of a complete training is another training.
-        parts = Parts.of(profile, [part for part in watched if not _is_complete(part)])
+        parts = Parts.of(profile, watched)
         joined.update(part.id for part in parts.profiles)
         summaries.append(_sum_up(parts, ranking, forecasts))
     return summaries
-
-
-def _is_complete(profile: Profile) -> bool:
-    return profile.outcome == "watched" and Parts((profile,)).has_all_epochs
 
 
 def _sum_up(parts: Parts, ranking: Ranking, forecasts: Sequence[Forecast]) -> Summary:

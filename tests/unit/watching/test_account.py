@@ -361,15 +361,30 @@ def test_a_part_that_began_at_the_same_epoch_belongs_to_the_training() -> None:
     assert find_parts(whole, parts, 20) == [parts[3], parts[2], parts[1]]  # parts[0] was another training
 
 
-def test_a_damaged_record_does_not_lose_the_account(clock: Clock, tmp_path: Path) -> None:
-    first = make_watch(path=tmp_path)
-    train(first, clock, epochs=10)
-    (tmp_path / "damaged.json").write_text("{")
-    second = make_watch(path=tmp_path)
-    with second.loop(batch_size=8, sample=None) as loop:
-        for _ in loop.epochs(10, initial_epoch=6):
+def continue_training(watch: vs.Watch, clock: Clock, epoch: int, error: BaseException | None = None) -> None:
+    """Train from ``epoch`` to the tenth with steps of a second. An ``error`` ends the program after that."""
+    with watch.loop(batch_size=8, sample=None) as loop:
+        for _ in loop.epochs(10, initial_epoch=epoch):
             for _ in loop.steps(range(20)):
                 clock.pass_seconds(1.0)
+        if error is not None:
+            raise error
+
+
+def test_what_continues_a_complete_training_has_its_own_account(clock: Clock, tmp_path: Path) -> None:
+    train(make_watch(path=tmp_path), clock, epochs=10)
+    second = make_watch(path=tmp_path)
+    continue_training(second, clock, 6)
+    assert second.status.seconds == pytest.approx(80)
+
+
+def test_a_damaged_record_does_not_lose_the_account(clock: Clock, tmp_path: Path) -> None:
+    first = make_watch(path=tmp_path)
+    with pytest.raises(KeyboardInterrupt):
+        continue_training(first, clock, 0, error=KeyboardInterrupt())
+    (tmp_path / "damaged.json").write_text("{")
+    second = make_watch(path=tmp_path)
+    continue_training(second, clock, 6)
     assert second.status.epoch == 10
     assert second.status.seconds == pytest.approx(200 + 80)
 
