@@ -24,6 +24,7 @@ import pandas as pd
 
 from vmselect import _io
 from vmselect._checks import check_path, show
+from vmselect.catalog.dates import keep_dates
 from vmselect.catalog.gpu_names import name_gpu
 from vmselect.catalog.offer import (
     COLUMNS,
@@ -33,7 +34,7 @@ from vmselect.catalog.offer import (
     build_frame,
     describe_column,
 )
-from vmselect.catalog.shipped import known_machines
+from vmselect.catalog.shipped import known_machines, shipped_from
 from vmselect.errors import CatalogError
 from vmselect.findings import Finding
 from vmselect.units import list_some
@@ -88,7 +89,7 @@ def parse(
 ) -> tuple[pd.DataFrame, list[Finding]]:
     """Return the validated rows of ``data``, the content of the price file ``path``; see :func:`read`.
 
-    ``date`` is the date of prices that have none.
+    ``date`` is the date of prices that have none. Prices of another tool that are the shipped ones keep their dates.
     """
     text = _decode(data, path.name)
     findings: list[Finding] = []
@@ -121,6 +122,8 @@ def parse(
     )  # fmt: skip
     if not len(frame):
         raise CatalogError(f"{path.name} contains no valid price. Add at least one row with a price.")
+    if source in LAYOUTS:
+        frame = keep_dates(frame, shipped_from(source, list(frame["provider"].cat.categories)), complete=False)
     return frame, [*findings, *excluded]
 
 

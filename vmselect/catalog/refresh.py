@@ -34,7 +34,7 @@ from vmselect._checks import (
 from vmselect._io import cache_folder as cache_folder
 from vmselect.catalog import files
 from vmselect.catalog.age import today
-from vmselect.catalog.guards import EQUAL, flag_prices
+from vmselect.catalog.guards import flag_prices
 from vmselect.catalog.interruptions import write_classes
 from vmselect.catalog.offer import (
     KEY,
@@ -189,7 +189,6 @@ def refresh_prices(
     if not outcome.fresh:
         nothing = "There is no region to refresh. Give at least one provider and one region."
         raise RefreshError("\n".join(map(str, outcome.findings)) or nothing)
-    outcome.findings += _describe_unchanged(outcome.unchanged)
     frame = concat_frames([*outcome.fresh, *outcome.old])
     return RefreshOutcome(frame, tuple(outcome.parts), tuple(outcome.findings))
 
@@ -203,8 +202,6 @@ class _Outcome:
         self.findings: list[Finding] = []
         self.fresh: list[pd.DataFrame] = []
         self.old: list[pd.DataFrame] = []
-        self.unchanged: dict[tuple[str, str], dict[str, str]] = {}
-        """Dates of prices of a provider and market that a published catalog has not changed, by region."""
 
     def end(self, part: Progress, findings: Iterable[Finding] = ()) -> None:
         """Note the final state of a part."""
@@ -234,10 +231,6 @@ class _Outcome:
             # Prices are compared with those fetched before, and with the shipped ones.
             known = newest_prices() if stored is None else merge_frames(newest_prices(), stored)
             frame, refused = _refuse_implausible(provider, region, fetched, stored, known)
-            if self.via[provider] != "api":
-                frame, dates = _keep_dates(frame, known)
-                for market, date in dates.items():
-                    self.unchanged.setdefault((provider, market), {})[region] = date
             write_part(provider, region, frame)
         except VmselectError as failure:
             self.old += [stored] if stored is not None else []
@@ -382,42 +375,6 @@ def _refuse_implausible(
     if not len(kept):
         raise RefreshError(f"All prices were refused: {list_some(listed, SHOWN_PROBLEMS)}. Try again later.")
     return kept, [Finding("prices-refused", message, remedy)]
-
-
-def _keep_dates(frame: pd.DataFrame, known: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, str]]:
-    """Return ``frame`` with the dates of the ``known`` prices in each market whose prices are all known, and the newest
-    such date by market.
-
-    A published catalog may contain what its publisher last fetched long ago. The date of a price is the day on which
-    the content of its catalog first appeared, so prices that a catalog has not changed do not become new.
-    """
-    known = known[known["provider"].isin(set(frame["provider"])) & known["region"].isin(set(frame["region"]))]
-    if not len(known):
-        return frame, {}
-    names = pd.MultiIndex.from_frame(known[list(KEY)].astype(str))
-    at = names.get_indexer(pd.MultiIndex.from_frame(frame[list(KEY)].astype(str)))
-    before = np.where(at >= 0, known["usd_per_hour"].to_numpy(dtype=float)[at], np.nan)
-    same = np.abs(frame["usd_per_hour"].to_numpy(dtype=float) / before - 1) <= EQUAL
-    dates, earlier = frame["date"].astype(str).to_numpy(), known["date"].astype(str).to_numpy()[at]
-    kept: dict[str, str] = {}
-    for market in frame["market"].unique():
-        rows = (frame["market"] == market).to_numpy()
-        if same[rows].all():
-            dates = np.where(rows, np.minimum(dates, earlier), dates)
-            kept[str(market)] = max(dates[rows])
-    return frame.assign(date=pd.Categorical(dates)), kept
-
-
-def _describe_unchanged(unchanged: Mapping[tuple[str, str], Mapping[str, str]]) -> Iterator[Finding]:
-    """Yield a finding for each provider and market with prices that a published catalog has not changed."""
-    for (provider, market), dates in sorted(unchanged.items(), key=str):
-        days = " to ".join(sorted({min(dates.values()), max(dates.values())}))
-        where = next(iter(dates)) if len(dates) == 1 else format_count(len(dates), "region")
-        message = (
-            f"The {market} prices of {provider} in {where} are those of {days}, so they keep that date: their catalog "
-            "may not have been updated since."
-        )
-        yield Finding("unchanged-prices", message, f"If they are right, add them as your own ({OWN_PRICE}).", "info")
 
 
 def _describe_losses(provider: str, region: str, before: pd.DataFrame | None, now: pd.DataFrame) -> Iterator[Finding]:

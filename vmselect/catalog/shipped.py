@@ -11,7 +11,7 @@ import functools
 import hashlib
 import io
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
 import pandas as pd
@@ -140,6 +140,12 @@ def parse_trusted(contents: Sequence[bytes]) -> pd.DataFrame:
 def newest_prices() -> pd.DataFrame:
     """Return the rows of the newest shipped snapshot."""
     return read_snapshot(snapshot_at().date)
+
+
+def shipped_from(source: str, providers: Collection[str]) -> pd.DataFrame:
+    """Return the newest shipped prices of ``providers`` that are from ``source``, such as ``skypilot``."""
+    rows = newest_prices()
+    return rows[(rows["source"] == source) & rows["provider"].isin(providers)].reset_index(drop=True)
 
 
 @functools.cache

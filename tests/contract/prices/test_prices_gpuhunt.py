@@ -69,6 +69,22 @@ def test_the_newest_catalog_of_a_cloud_is_read_once_for_all_regions(cloud, opene
     assert (offer.provider, offer.usd_per_hour, offer.source, offer.gpu_count) == ("lambda", 31.9, "gpuhunt", 8)
 
 
+def test_a_catalog_of_gpuhunt_is_of_the_day_in_its_version_until_it_changes(cloud, answer, client, monkeypatch) -> None:
+    monkeypatch.setenv("VMSELECT_TODAY", "2026-11-05")
+
+    def fetch(version: str, text: str) -> set[str]:
+        files = {"version": version.encode(), "catalog.zip": pack("lambdalabs.csv", text)}
+        cloud.reply = lambda request: answer(files[request.path.rpartition("/")[2]])
+        source = GpuhuntPrices("lambda", base_url=cloud.url, client=client)
+        return set(source.fetch("us-west-1", progress=lambda _: None)[0]["date"])
+
+    assert fetch("20261101-77", LAMBDA) == {"2026-11-01"}
+    assert fetch("20261103-79", LAMBDA) == {"2026-11-01"}  # a new version of the same content confirms nothing
+    assert fetch("20261104-80", LAMBDA.replace("31.9,", "32.5,")) == {"2026-11-04"}
+    assert fetch("20991231-1", LAMBDA) == {"2026-11-05"}  # a day that has not come
+    assert fetch("newest", LAMBDA.replace("31.9,", "33.5,")) == {"2026-11-05"}
+
+
 def test_prices_of_machines_reserved_for_later_are_not_on_demand(opened) -> None:
     frame, _ = opened("gcp").fetch("us-central1", progress=lambda _: None)
     assert frame["usd_per_hour"].tolist() == [88.0]

@@ -120,7 +120,7 @@ def test_a_catalog_that_was_not_updated_does_not_make_its_prices_new(cloud, answ
         cloud.reply = reply
         opened = {name: SkyPilotPrices(name, base_url=f"{cloud.url}/v8", client=client) for name in providers}
         outcome = refresh(opened, *providers, regions="all", max_age_hours=0)
-        kept = [finding.message for finding in outcome.findings if finding.code == "unchanged-prices"]
+        kept = sorted(finding.message for finding in outcome.findings if finding.code == "unchanged-prices")
         now = vs.Catalog.default().offers(providers).merge(shipped[["instance_type", "region"]])
         return kept, set(now["date"])
 
@@ -131,6 +131,65 @@ def test_a_catalog_that_was_not_updated_does_not_make_its_prices_new(cloud, answ
     kept, dates = fetch(1.01)  # the catalog was updated
     assert not kept
     assert dates == {today().isoformat()}
+
+
+def test_a_small_cloud_that_is_refreshed_becomes_stale_only_if_its_catalog_stays_as_it_is(
+    cloud, answer, client, monkeypatch
+) -> None:
+    """Twenty-five months of refreshes: one cloud changes a price every ten months, the other one never."""
+    rows = "small,8,64,L4,1,,east,,{:g},\nlarge,8,64,L4,2,,west,,0.95,\n"
+
+    def reply(request):
+        moved = request.path.split("/")[2] == "lium"
+        return answer((HEADER + rows.format(0.4 + 0.05 * (month // 10) if moved else 0.4)).encode())
+
+    cloud.reply = reply
+    stale = {"lium": [], "simplepod": []}
+    for month in range(25):
+        monkeypatch.setenv("VMSELECT_TODAY", f"{2027 + month // 12}-{month % 12 + 1:02}-01")
+        opened = {name: SkyPilotPrices(name, base_url=f"{cloud.url}/v8", client=client) for name in stale}
+        refresh(opened, *stale, regions="all", max_age_hours=0)
+        offers = vs.Catalog.refreshed(alone=True).offers()
+        for name in stale:
+            stale[name].append(bool(offers[offers["provider"] == name]["stale"].all()))
+    assert not any(stale["lium"])
+    assert [stale["simplepod"].index(True), stale["simplepod"].count(True)] == [13, 12]
+
+
+def test_who_changes_between_sources_does_not_make_old_content_new(cloud, answer, client) -> None:
+    """Azure's spot prices of 2024 stay those of 2024, also after its price API has stored other ones."""
+    catalog = vs.Catalog.embedded("2026-08-22")
+    shipped = catalog.offers("azure", region="eastus", market="spot", retired=False)
+    shipped = shipped[~catalog.is_implausible(shipped)]
+    names = shipped["instance_type"].astype(str).tolist()
+    text = HEADER + "".join(
+        f"{row.instance_type},1,1,,,,eastus,,{20 * row.usd_per_hour:.6f},{row.usd_per_hour}\n"
+        for row in shipped.itertuples()
+    )
+    items = [
+        {
+            "currencyCode": "USD", "retailPrice": 1.1 * row.usd_per_hour, "armRegionName": "eastus",
+            "productName": "x", "skuName": "x Spot", "meterName": "x Spot", "type": "Consumption",
+            "serviceName": "Virtual Machines", "armSkuName": row.instance_type, "unitOfMeasure": "1 Hour",
+        }
+        for row in shipped.itertuples()
+    ]  # fmt: skip
+
+    def fetch(via: str) -> set[str]:
+        cloud.reply = lambda _: answer(text.encode() if via == "skypilot" else {"Items": items, "NextPageLink": None})
+        kind = SkyPilotPrices if via == "skypilot" else AzurePrices
+        source = {
+            "azure": kind(**({"provider": "azure"} if via == "skypilot" else {}), base_url=cloud.url, client=client)
+        }
+        refresh_prices(["azure"], sources=source, regions="eastus", source=via, max_age_hours=0)
+        stored = vs.Catalog.refreshed(alone=True).offers(instance_type=names, market=None)
+        return set(stored["date"])
+
+    assert fetch("api") == {today().isoformat()}
+    # The on-demand prices that came with them are not newer: nothing shows that the file was written again.
+    assert fetch("skypilot") == {"2024-08-19"}
+    assert fetch("api") == {today().isoformat()}  # the same answer as before, confirmed by Azure
+    assert fetch("skypilot") == {"2024-08-19"}
 
 
 def test_who_asks_a_cloud_itself_gets_none_of_the_prices_kept_from_skypilot(cloud, answer, client, sources) -> None:

@@ -1,11 +1,12 @@
 """Fetches prices from the catalogs of gpuhunt, layout v3: a second opinion on the prices of nine clouds.
 
 The file ``<cloud>/version`` has the name of the newest catalog, ``<cloud>/<version>/catalog.zip``, which contains
-``<cloud>.csv``.
+``<cloud>.csv``. A version begins with the day on which gpuhunt made the catalog.
 """
 
 from __future__ import annotations
 
+import datetime as dt
 import io
 import re
 import zipfile
@@ -14,7 +15,7 @@ from collections.abc import Callable
 
 from vmselect.catalog.files import MAX_BYTES
 from vmselect.catalog.sources.http import JsonClient
-from vmselect.catalog.sources.published import PublishedPrices
+from vmselect.catalog.sources.published import Download, PublishedPrices
 from vmselect.errors import RefreshError
 
 BASE_URL = "https://dstack-gpu-pricing.s3.eu-west-1.amazonaws.com/v3"
@@ -30,7 +31,7 @@ class GpuhuntPrices(PublishedPrices):
     def __init__(self, provider: str, *, base_url: str = BASE_URL, client: JsonClient | None = None) -> None:
         super().__init__(provider, base_url=base_url, client=client)
 
-    def _download(self, progress: Callable[[str], None]) -> tuple[bytes, str]:
+    def _download(self, progress: Callable[[str], None]) -> Download:
         name = NAMES.get(self.provider, self.provider)
         folder = f"{self._base_url}/{name}"
         progress("version")
@@ -39,7 +40,16 @@ class GpuhuntPrices(PublishedPrices):
         if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]{0,79}", version):
             raise RefreshError(f"gpuhunt's version of {self.provider} is not a valid name. Try again later.")
         progress("catalog.zip")
-        return _unpack(self._client.get_bytes(f"{folder}/{version}/catalog.zip"), f"{name}.csv"), f"{name}.csv"
+        content = _unpack(self._client.get_bytes(f"{folder}/{version}/catalog.zip"), f"{name}.csv")
+        return Download(content, f"{name}.csv", _read_day(version))
+
+
+def _read_day(version: str) -> dt.date | None:
+    """Return the day on which a catalog was made: versions are called ``20260822-1234``. None if it is not stated."""
+    try:
+        return dt.datetime.strptime(version.partition("-")[0], "%Y%m%d").date()
+    except ValueError:
+        return None
 
 
 def _unpack(content: bytes, name: str) -> bytes:

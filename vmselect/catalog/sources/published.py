@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
+import datetime as dt
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 import pandas as pd
 
+from vmselect._io import cache_folder
 from vmselect.catalog import files
 from vmselect.catalog.age import today
+from vmselect.catalog.dates import describe_unchanged, keep_dates
 from vmselect.catalog.offer import describe_nearest
 from vmselect.catalog.sources import PriceTable, api_sources, open_source
 from vmselect.catalog.sources.http import JsonClient
@@ -18,8 +23,19 @@ from vmselect.errors import ArgumentError, CatalogError, RefreshError
 from vmselect.findings import Finding
 
 
+class Download(NamedTuple):
+    """The CSV file of a cloud: its content, its name, and the day on which it was made, if the publisher states it."""
+
+    content: bytes
+    name: str
+    made: dt.date | None = None
+
+
 class PublishedPrices(ABC):
-    """Prices of the cloud ``provider`` in all regions, from a file that is fetched once."""
+    """Prices of the cloud ``provider`` in all regions, from a file that is fetched once.
+
+    The cache folder keeps what the file contained last, so that prices keep their dates until the file changes.
+    """
 
     publisher: str
     """Name of the publisher in messages."""
@@ -39,8 +55,8 @@ class PublishedPrices(ABC):
         self._findings: list[Finding] = []
 
     @abstractmethod
-    def _download(self, progress: Callable[[str], None]) -> tuple[bytes, str]:
-        """Fetch the CSV file of the cloud. Return its content and name."""
+    def _download(self, progress: Callable[[str], None]) -> Download:
+        """Fetch the CSV file of the cloud."""
 
     def missing(self) -> str | None:
         """Return None, because the files need no credentials."""
@@ -68,13 +84,24 @@ class PublishedPrices(ABC):
     def _read(self, progress: Callable[[str], None]) -> pd.DataFrame:
         with self._lock:  # one file contains all regions: the first thread fetches it, the others share it
             if self._frame is None:
-                content, name = self._download(progress)
+                content, name, made = self._download(progress)
                 try:
-                    self._frame, self._findings = files.parse(
-                        content, Path(name), date=today(), provider=self.provider, skip_bad_rows=True
-                    )
+                    frame, findings = files.parse(
+                        content, Path(name), date=min(made or today(), today()), provider=self.provider,
+                        skip_bad_rows=True,
+                    )  # fmt: skip
                 except CatalogError:  # its message quotes the response
                     raise RefreshError(
                         f"{self.publisher}'s file of {self.provider} is not a valid price file. Try again later."
                     ) from None
+                self._frame = self._keep(frame)
+                self._findings = [*findings, *describe_unchanged(self._frame, self.publisher)]
             return self._frame
+
+    def _keep(self, frame: pd.DataFrame) -> pd.DataFrame:
+        """Store the content of the file. Return it with the dates of before where it has not changed."""
+        path = cache_folder() / "catalogs" / f"{self.publisher.lower()}_{self.provider}.csv"
+        with contextlib.suppress(CatalogError):  # the file was never fetched, or its copy is damaged
+            frame = keep_dates(frame, files.read(path)[0], complete=True)
+        files.write(frame, path)
+        return frame

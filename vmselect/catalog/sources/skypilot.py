@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from vmselect.catalog.sources.http import JsonClient
-from vmselect.catalog.sources.published import PublishedPrices
+from vmselect.catalog.sources.published import Download, PublishedPrices
 
 BASE_URL = "https://raw.githubusercontent.com/skypilot-org/skypilot-catalog/master/catalogs/v8"
 
@@ -18,6 +18,6 @@ class SkyPilotPrices(PublishedPrices):
     def __init__(self, provider: str, *, base_url: str = BASE_URL, client: JsonClient | None = None) -> None:
         super().__init__(provider, base_url=base_url, client=client)
 
-    def _download(self, progress: Callable[[str], None]) -> tuple[bytes, str]:
+    def _download(self, progress: Callable[[str], None]) -> Download:
         progress("vms.csv")
-        return self._client.get_bytes(f"{self._base_url}/{self.provider}/vms.csv"), "vms.csv"
+        return Download(self._client.get_bytes(f"{self._base_url}/{self.provider}/vms.csv"), "vms.csv")
