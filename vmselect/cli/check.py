@@ -151,7 +151,7 @@ def _smaller_host(profile: Profile) -> list[Finding]:
     except CatalogError:  # a machine without a price
         return []
     sold = _catalog().offers(rented.provider, region=rented.region)
-    hosts = list_hosts(need, sold, gpu_model=rented.gpu_model, gpu_count=rented.gpu_count or 0)
+    hosts = list_hosts(need, sold, _catalog(), gpu_model=rented.gpu_model, gpu_count=rented.gpu_count or 0)
     finding = find_smaller_host(need, dict(rented), hosts)
     return [finding] if finding else []
 

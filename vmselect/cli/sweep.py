@@ -214,7 +214,11 @@ def run(
     prices = open_catalog(catalog, date=date, own_prices=own_prices) if catalog or date or own_prices else None
     if cron is not None:
         Plan.load(plan)  # a plan that cannot be read would fail every night
-        options = _list_options(budget_usd=budget_usd, parallel=parallel, catalog=catalog, own_prices=own_prices)
+        sure = {True: ["--stop-when-sure"], False: ["--run-all"], None: []}[stop_when_sure]
+        options = sure + _list_options(
+            budget_usd=budget_usd, parallel=parallel, epochs=epochs, history=history, enough_regret=enough_regret,
+            catalog=catalog, own_prices=own_prices, date=date,
+        )  # fmt: skip
         print_out(make_cron_line(cron, plan, folder, options, now=time.localtime()))
         return
     _run(
@@ -365,9 +369,12 @@ def make_cron_line(often: str, plan: object, folder: str, options: Sequence[str]
 
 
 def _list_options(**options: object) -> list[str]:
-    """Return the options of the command line, as text, whose values are not None."""
+    """Return the options of the command line, as text, whose values are not None; a list is an option per value."""
     return [
-        f"--{name.replace('_', '-')} {shlex.quote(str(value))}" for name, value in options.items() if value is not None
+        f"--{name.replace('_', '-')} {shlex.quote(str(value))}"
+        for name, values in options.items()
+        for value in (values if isinstance(values, list) else [values])
+        if value is not None
     ]
 
 

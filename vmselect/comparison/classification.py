@@ -9,10 +9,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from vmselect._checks import check_mapping, check_name, check_number
+from vmselect._checks import check_mapping, check_name, check_number, show
 from vmselect.errors import ArgumentError
 
-COUNT = "confusion/"
+COUNT, WEIGHTED = "confusion/", "weighted"
 MAX_CLASSES = 30
 """Largest number of classes: a record has at most 1,000 metrics, and a matrix of 30 classes has 900 counts."""
 
@@ -33,9 +33,11 @@ def classification_metrics(confusion: Mapping[str, Mapping[str, float]]) -> dict
     rows = {check_name("a class", name): check_mapping(f"confusion[{name!r}]", row)
             for name, row in check_mapping("confusion", confusion).items()}  # fmt: skip
     names = list(dict.fromkeys([*rows, *(str(given) for row in rows.values() for given in row)]))
-    if not 2 <= len(names) <= MAX_CLASSES or any("/" in name for name in names):
+    if not 2 <= len(names) <= MAX_CLASSES:
+        raise ArgumentError(f"confusion has {len(names)} classes. Pass 2 to {MAX_CLASSES}.")
+    if wrong := [name for name in names if "/" in name or name == WEIGHTED]:
         raise ArgumentError(
-            f"confusion has {len(names)} classes, or one with a slash in its name. Pass 2 to {MAX_CLASSES} plain names."
+            f"{show(wrong[0])} cannot be the name of a class, as names of metrics contain it. Rename this class."
         )
     counts = {
         (true, given): check_number(f"confusion[{true!r}][{given!r}]", rows.get(true, {}).get(given, 0), least=0)
@@ -57,5 +59,5 @@ def classification_metrics(confusion: Mapping[str, Mapping[str, float]]) -> dict
                 weighted.setdefault(part, []).append((true, count / of))
     for part, values in weighted.items():
         if size := math.fsum(weight for weight, _ in values):
-            metrics[f"{part}_weighted"] = math.fsum(weight * value for weight, value in values) / size
+            metrics[f"{part}_{WEIGHTED}"] = math.fsum(weight * value for weight, value in values) / size
     return metrics | {f"{COUNT}{true}/{given}": count for (true, given), count in counts.items()}

@@ -33,8 +33,8 @@ COLUMNS = ("worker", "rounds", "examples_per_second", "times_last", "equal_share
 class WorkerShares:
     """Speeds of workers and their shares of a batch; made by :func:`vmselect.stats.worker_shares`.
 
-    ``table`` has a row per worker: measurements (``rounds``), examples per second, the number of rounds in which it
-    was last, and its share of the batch if shares are equal and if they are in proportion to the speeds.
+    ``table`` has a row per worker: ``rounds`` (measurements of every worker), examples per second, the number of rounds
+    in which it was last, and its share of the batch if shares are equal and if they are in proportion to the speeds.
     """
 
     table: pd.DataFrame
@@ -97,10 +97,7 @@ def worker_shares(records: Iterable[Profile], *, by: str = "worker") -> WorkerSh
     last = [min(rates, key=lambda worker: rates[worker][number]) for number in range(rounds)]
     means = {worker: statistics.fmean(values) for worker, values in rates.items()}
     total = math.fsum(means.values())
-    rows = [
-        (worker, len(rates[worker]), rate, last.count(worker), 1 / len(means), rate / total)
-        for worker, rate in means.items()
-    ]
+    rows = [(worker, rounds, rate, last.count(worker), 1 / len(means), rate / total) for worker, rate in means.items()]
     shares = WorkerShares(pd.DataFrame(rows, columns=list(COLUMNS)), ())
     slowest = min(means, key=lambda worker: means[worker])
     others = statistics.fmean(rate for worker, rate in means.items() if worker != slowest)

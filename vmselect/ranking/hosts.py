@@ -19,6 +19,8 @@ from vmselect.units import format_count, format_usd
 if TYPE_CHECKING:
     import pandas as pd
 
+    from vmselect.catalog import Catalog
+
 RESERVE = 1.25
 """Needed cores and memory relative to the highest use that was sampled. Chosen by judgement."""
 OVERSIZED = 0.5
@@ -75,13 +77,19 @@ def is_oversized(need: HostNeed, vcpus: float | None, memory_gib: float | None) 
     return need.vcpus <= OVERSIZED * vcpus or need.memory_gib <= OVERSIZED * memory_gib
 
 
-def list_hosts(need: HostNeed, offers: pd.DataFrame, *, gpu_model: str, gpu_count: float) -> pd.DataFrame:
-    """The ``offers`` of machines with these GPUs that have as many vCPUs and as much memory as ``need``."""
+def list_hosts(
+    need: HostNeed, offers: pd.DataFrame, catalog: Catalog, *, gpu_model: str, gpu_count: float
+) -> pd.DataFrame:
+    """The ``offers`` of machines with these GPUs that have as many vCPUs and as much memory as ``need``.
+
+    They are prices of ``catalog``. Retired machines, stale prices and implausible ones are left out.
+    """
     same = offers["gpu_count"].fillna(0) == gpu_count
     if gpu_count:
         same &= offers["gpu_model"] == gpu_model
     enough = (offers["vcpus"] >= need.vcpus) & (offers["memory_gib"] >= need.memory_gib)
-    return offers[same & enough & ~offers["retired"].astype(bool)]
+    hosts = offers[same & enough & ~offers["retired"].astype(bool) & ~offers["stale"].astype(bool)]
+    return hosts[~catalog.is_implausible(hosts)]
 
 
 def find_smaller_host(need: HostNeed, rented: Mapping[str, Any], hosts: pd.DataFrame) -> Finding | None:

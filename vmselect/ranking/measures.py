@@ -122,6 +122,12 @@ def _cost_of(candidates: Candidates, settings: Settings, time: Interval[Floats])
     return Interval(value, rent.value / low + once, rent.value * high + once)
 
 
+def cost_of(candidates: Candidates, candidate: int, settings: Settings, seconds: float) -> float:
+    """Cost of a candidate in USD, if its training takes ``seconds``."""
+    time = Interval.exact(np.array([[seconds]]))
+    return float(_cost_of(candidates.take(np.array([candidate])), settings, time).value[0, 0])
+
+
 def billed_seconds(seconds: Floats, *, increment: Floats, minimum: Floats) -> Floats:
     """Billed seconds: at least ``minimum``, rounded up to a multiple of ``increment`` (not rounded if 0)."""
     charged = np.maximum(seconds, minimum)

@@ -38,7 +38,7 @@ from vmselect.ranking.decision import (
 from vmselect.ranking.estimates import Studied, recalibrate
 from vmselect.ranking.hosts import HostNeed, find_smaller_host, is_oversized, list_hosts
 from vmselect.ranking.knees import describe_knee
-from vmselect.ranking.measures import LIMITED, MEASURES
+from vmselect.ranking.measures import LIMITED, MEASURES, cost_of
 from vmselect.ranking.next_probe import NextProbe, find_next_probe
 from vmselect.ranking.options import Settings
 from vmselect.ranking.renting import renting_findings
@@ -329,7 +329,7 @@ class Ranking:
         gpu_model, gpu_count = str(rented["gpu_model"]), max(0.0, float(rented["gpu_count"] or 0))
         hosts = candidates.once(
             ("hosts", position, gpu_model, gpu_count),
-            lambda: list_hosts(need, catalog.offers(market=None), gpu_model=gpu_model, gpu_count=gpu_count),
+            lambda: list_hosts(need, catalog.offers(market=None), catalog, gpu_model=gpu_model, gpu_count=gpu_count),
         )
         finding = find_smaller_host(need, rented, hosts)
         return () if finding is None else (finding,)
@@ -648,15 +648,11 @@ def _make_row(
     totals = list_run_seconds(group)
     real = math.fsum(totals) / len(totals)
 
-    def cost(seconds: float) -> float:
-        every = np.full((len(candidates), 1), seconds)
-        costs = MEASURES["cost"].of(candidates, ranking.settings, Interval.exact(every))
-        return float(costs.value[candidate, 0])
-
     return AccuracyRow(
         title=title, instance_type=identity.instance_type or "", batch_size=identity.batch_size,
         epochs=int(count) if count.is_integer() else count, runs=len(totals), real_seconds=real,
         seconds=estimate.value, seconds_low=estimate.low, seconds_high=estimate.high,
         error_percent=error_percent(estimate.value, real), inside=bool(estimate.contains(real)),
-        real_cost_usd=cost(real), cost_usd=cost(estimate.value),
+        real_cost_usd=cost_of(candidates, candidate, ranking.settings, real),
+        cost_usd=cost_of(candidates, candidate, ranking.settings, estimate.value),
     )  # fmt: skip

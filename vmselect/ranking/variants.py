@@ -21,6 +21,7 @@ from vmselect.intervals import Interval
 from vmselect.prediction.machines import read_cost
 from vmselect.prediction.roofline import StepCost
 from vmselect.ranking.estimates import STEP_TERMS, MachineEstimate
+from vmselect.ranking.measures import cost_of
 from vmselect.units import format_seconds, format_usd
 
 if TYPE_CHECKING:
@@ -112,9 +113,11 @@ def variant_table(ranking: Ranking) -> pd.DataFrame:
         described_gpus += 1
         row = ranking.row(candidate, column)
         steps = sum(row.terms.get(name, 0.0) for name in STEP_TERMS)
+        # Interruptions lengthen a time by a factor, and moving data is paid once, however long the training takes.
+        stretched = row.seconds / (row.seconds - row.terms.get("interruptions", 0.0))
         for name, speed_up in described.speed_ups(ranking.settings.confidence):
-            seconds = row.seconds - steps + steps / speed_up.value
-            cost = row.cost_usd * seconds / row.seconds
+            seconds = row.seconds - stretched * (steps - steps / speed_up.value)
+            cost = cost_of(candidates, candidate, ranking.settings, seconds)
             rows.append((row.rank, row.instance_type, gpu, name, *speed_up, seconds, cost))
         if described_gpus == MAX_GPUS:
             break

@@ -835,8 +835,10 @@ def _cleaner_region(ranking: Ranking, best: int, offer: Mapping[str, Any], now: 
     offers = ranking.candidates.offers
     same = offers[
         (offers["instance_type"] == offer["instance_type"]) & (offers["provider"] == offer["provider"])
-        & (offers["market"] == offer["market"]) & ~offers["retired"].astype(bool)
+        & (offers["market"] == offer["market"]) & ~offers["retired"].astype(bool) & ~offers["stale"].astype(bool)
     ]  # fmt: skip
+    if (catalog := ranking.inputs.catalog) is not None:
+        same = same[~catalog.is_implausible(same)]
     prices = dict(zip(same["region"].astype(str), same["usd_per_hour"].astype(float), strict=True))
     sold = [region for region in factors if region in prices]
     # Without a price in another region, the cleanest region of the provider is named.

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from vmselect._checks import check_count, check_number, check_seconds, list_items, suggest_arguments
+from vmselect._checks import check_count, check_number, list_items, suggest_arguments
 from vmselect._imports import hook
 from vmselect.errors import ArgumentError
 from vmselect.units import cost_usd, format_usd
@@ -116,7 +116,7 @@ def simulate_day(
     rates = [check_number("loads", load, least=0, most=1e12) for load in list_items(loads)]
     if not 1 <= len(rates) <= MAX_LOADS:
         raise ArgumentError(f"loads has {len(rates)} numbers. Pass between 1 and {MAX_LOADS}, such as one per hour.")
-    start = check_seconds("start_seconds", start_seconds) / 60
+    start = check_number("start_seconds", start_seconds, least=0, most=60 * MINUTES_PER_DAY) / 60
     share = check_number("target", target, above=0, most=1)
     wait = check_number("wait_minutes", wait_minutes, least=0, most=MINUTES_PER_DAY)
     if not isinstance(instances, (tuple, list)) or len(instances) != 2:

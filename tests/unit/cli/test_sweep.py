@@ -100,6 +100,16 @@ def test_cron_prints_a_line_and_starts_nothing(
     assert re.search(r"his tory/\d{4}-\d\d-\d\dT\d{4} \[.*'--budget-usd', '5.*'--yes'", ran.stdout)
 
 
+def test_cron_keeps_every_option(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    options = (
+        "--budget-usd 5.0 --parallel 2 --epochs 50 --history a --history 'b c' --enough-regret 0.1 --date 2026-08-22"
+    )
+    done = cron(tmp_path, monkeypatch, "sweeps", "--cron", "daily", "--stop-when-sure", *shlex.split(options))
+    assert done.exit_code == 0
+    assert f"--stop-when-sure {options} --yes --quiet" in done.stdout
+    assert "--run-all" in cron(tmp_path, monkeypatch, "sweeps", "--cron", "daily", "--run-all").stdout
+
+
 def test_cron_refuses_names_that_crontab_cannot_hold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for folder in ("50%/", "a\nb/"):
         done = cron(tmp_path, monkeypatch, folder, "--cron", "daily")

@@ -42,6 +42,7 @@ def test_what_is_not_defined_is_left_out() -> None:
         {"cat": {"cat": 0, "dog": 0}},
         {"cat": {"cat": -1, "dog": 2}},
         {"a/b": {"a/b": 1, "c": 1}},
+        {"weighted": {"weighted": 1, "c": 1}},
         {"cat": 3},
         {str(i): {str(i): 1} for i in range(31)},
     ],

@@ -43,6 +43,11 @@ def test_a_worker_that_is_not_consistently_slower_is_not_named(times: list[dict[
     assert worker_shares(rounds(*times)).findings == ()
 
 
+def test_a_round_without_every_worker_does_not_count() -> None:
+    shares = worker_shares([*rounds({"w0": FAST, "w1": SLOW}), probed("w1", SLOW), probed("w1", SLOW)])
+    assert "w1 is the slowest of 2 workers and last in 1 of 1 rounds" in shares.verdict
+
+
 def test_one_worker_has_no_share() -> None:
     with pytest.raises(ComparisonError, match="1 workers"):
         worker_shares([probed("w0", FAST)])

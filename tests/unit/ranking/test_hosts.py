@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
@@ -81,7 +82,7 @@ def test_without_samples_of_every_repetition_the_need_is_unknown(profiles: list[
 def test_the_cheapest_machine_with_the_same_gpu_that_suffices_is_named() -> None:
     need = HostNeed(used_cores=3.0, used_gib=20.0, vcpus=4, memory_gib=25.0)
     rented = dict(CATALOG.offer("g5.8xlarge"))
-    hosts = list_hosts(need, CATALOG.offers("aws"), gpu_model="A10G", gpu_count=1)
+    hosts = list_hosts(need, CATALOG.offers("aws"), CATALOG, gpu_model="A10G", gpu_count=1)
     finding = find_smaller_host(need, rented, hosts)
     assert finding is not None
     assert (finding.code, finding.severity) == ("oversized-host", "info")
@@ -93,11 +94,27 @@ def test_the_cheapest_machine_with_the_same_gpu_that_suffices_is_named() -> None
 def test_every_named_machine_suffices_and_is_cheaper() -> None:
     need = HostNeed(used_cores=1.0, used_gib=4.0, vcpus=2, memory_gib=5.0)
     for model, count in (("T4", 1.0), ("A10G", 1.0), ("V100", 1.0), ("", 0.0)):
-        hosts = list_hosts(need, CATALOG.offers(market=None), gpu_model=model, gpu_count=count)
+        hosts = list_hosts(need, CATALOG.offers(market=None), CATALOG, gpu_model=model, gpu_count=count)
         assert (hosts["vcpus"] >= 2).all()
         assert (hosts["memory_gib"] >= 5.0).all()
         assert (hosts["gpu_count"].fillna(0) == count).all()
         assert not hosts["retired"].any()
+
+
+def test_a_machine_at_a_stale_or_implausible_price_is_not_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    need = HostNeed(used_cores=3.0, used_gib=10.0, vcpus=4, memory_gib=12.5)
+    offers = CATALOG.offers("aws", region="us-east-1")
+
+    def named(offers: pd.DataFrame) -> set[str]:
+        return set(list_hosts(need, offers, CATALOG, gpu_model="A10G", gpu_count=1)["instance_type"])
+
+    names = offers["instance_type"]
+    assert {"g5.xlarge", "g5.2xlarge", "g5.4xlarge"} <= named(offers)
+    assert "g5.xlarge" not in named(offers.assign(stale=names == "g5.xlarge"))
+    monkeypatch.setattr(
+        vs.Catalog, "is_implausible", lambda _, rows: (rows["instance_type"] == "g5.2xlarge").to_numpy()
+    )
+    assert "g5.2xlarge" not in named(offers)
 
 
 def test_a_ranking_names_it_for_its_candidates() -> None:

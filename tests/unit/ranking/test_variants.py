@@ -73,6 +73,18 @@ def test_the_table_states_time_and_cost_of_each_variant() -> None:
     assert len(json.loads(ranking.to_json(top=1))["variants"]) == len(table)
 
 
+def test_a_variant_is_interrupted_as_often_and_moves_its_data_once() -> None:
+    spot = {"market": "spot", "region": "us-east-1"}
+    plain, interrupted = (rank(**spot, **more).variants for more in ({}, {"interruptions": 0.5}))
+    longer = interrupted.merge(plain, on=["instance_type", "variant"], suffixes=("", "_plain"))
+    factor = vs.Interruptions(per_hour=0.5).factor
+    assert len(longer)
+    assert longer["seconds"].to_numpy() == pytest.approx(factor * longer["seconds_plain"].to_numpy())
+    data = {"data_gb": 100, "download_seconds_per_mb": 0, "usd_per_gb": 1}
+    moved = rank(**spot, transfer=data).variants.merge(plain, on=["instance_type", "variant"], suffixes=("", "_plain"))
+    assert moved["cost_usd"].to_numpy() == pytest.approx(100 + moved["cost_usd_plain"].to_numpy())
+
+
 def test_the_cheapest_variant_is_advised_as_untested() -> None:
     ranking = rank()
     (finding,) = [finding for finding in ranking.findings if finding.code == "untested-variant"]

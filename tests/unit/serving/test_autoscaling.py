@@ -38,6 +38,11 @@ def test_a_new_instance_answers_after_its_start_time_and_is_paid_at_once() -> No
     assert slow.usd == fast.usd
 
 
+def test_an_instance_may_take_a_whole_day_to_start() -> None:
+    day = simulate_day(ROW, [10, 350, 10], start_seconds=86_400)
+    assert set(day.minutes["ready"]) == {1}
+
+
 def test_an_instance_stays_for_the_waiting_time() -> None:
     loads = [350.0] * 720 + [10.0] * 720
     day = simulate_day(ROW, loads, start_seconds=0, wait_minutes=30)
@@ -66,6 +71,7 @@ def test_it_is_drawn() -> None:
         ("instances", {"instances": 3}),
         ("target", {"target": 0}),
         ("start_seconds", {"start_seconds": -1}),
+        ("start_seconds", {"start_seconds": 86_401}),
     ],
 )
 def test_wrong_arguments_are_errors(name: str, arguments: dict[str, object]) -> None:
