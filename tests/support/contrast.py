@@ -84,6 +84,17 @@ SCRIPT = """
 """A script that returns [kind, name, contrast] of visible texts and marks: of fill and border, the higher contrast."""
 
 
+def contrast_with_white(colour: str) -> float:
+    """Contrast of a colour such as "#0072b2" with white.
+
+    >>> contrast_with_white("#000000")
+    21.0
+    """
+    parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    red, green, blue = (v / 12.92 if v <= 0.04045 else ((v + 0.055) / 1.055) ** 2.4 for v in parts)
+    return 1.05 / (0.2126 * red + 0.7152 * green + 0.0722 * blue + 0.05)
+
+
 def weak_colours(browser: Any) -> dict[str, float]:
     """The texts and marks of the open page that have too little contrast, with their lowest contrast."""
     found: list[tuple[str, str, float]] = browser.execute_script(SCRIPT)

@@ -40,8 +40,16 @@ Points: TypeAlias = dict[str, Any]
 """Numbers of a chart by name, as values for JSON."""
 
 ACCENT, PLAIN = "#0a5fb4", "#8b939d"
-SERIES = ("#0072b2", "#d55e00", "#00876c", "#b04e8a", "#a67c00", "#3f9bd1", "#5b6470")
-"""Line colors that color-blind readers can distinguish, on screen and on paper."""
+BLUE, ORANGE, TEAL, PINK, OCHRE, INDIGO, GREY = SERIES = (
+    "#0072b2", "#c24f00", "#008068", "#b04e8a", "#8a6500", "#332288", "#5b6470",
+)  # fmt: skip
+"""Line colors that color-blind readers can distinguish, on screen and on paper; ``page.css`` has the same ones.
+
+Names of lines are written in them, so that each has a contrast of at least 4.5:1 with white.
+"""
+
+LIGHT_PINK = "#c572a4"
+"""Of later occurrences of what is drawn in pink the first time."""
 
 WIDTH, HEIGHT = 560, 360
 SECONDS_UNITS = ((1e-3, 1e6, "µs"), (1.0, 1e3, "ms"), (180.0, 1.0, "s"), (10_800.0, 1 / 60, "min"))
@@ -96,12 +104,12 @@ def themed(chart: Chart, *, title: str, height: int = HEIGHT) -> Chart:
 
 def styled(chart: Chart) -> Chart:
     """``chart`` in the common style, with texts made safe for an HTML page. All charts use this function."""
-    style = {"labelColor": "#5b6470", "titleColor": "#5b6470", "titleFontWeight": "normal", "gridColor": "#e2e3df"}
+    style = {"labelColor": GREY, "titleColor": GREY, "titleFontWeight": "normal", "gridColor": "#e2e3df"}
     return _disarm(
         chart.configure_view(stroke=None)
-        .configure_axis(domainColor="#8b939d", tickColor="#8b939d", **style)
+        .configure_axis(domainColor=PLAIN, tickColor=PLAIN, **style)
         .configure_title(anchor="start", fontSize=14, color="#1b1f24", offset=12)
-        .configure_legend(labelColor="#1b1f24", titleColor="#5b6470", titleFontWeight="normal")
+        .configure_legend(labelColor="#1b1f24", titleColor=GREY, titleFontWeight="normal")
     )
 
 
@@ -206,11 +214,11 @@ def deciding_rows(ranking: Ranking, *, most: int | None = None) -> list[tuple[st
 
 
 STEP_COLORS = {
-    "first": "#d55e00",
-    "warmup": "#a67c00",
-    "opening": "#b04e8a",
-    "steady": "#0072b2",
-    "partial": "#5b6470",
+    "first": ORANGE,
+    "warmup": OCHRE,
+    "opening": PINK,
+    "steady": BLUE,
+    "partial": GREY,
 }
 PHASES = {
     "initialization": ("initialization", "#e9ecef"),
@@ -297,7 +305,7 @@ def steps_chart(ranking: Ranking, *, instance_type: str | None = None) -> Chart:
     if not points["steady_seconds"]:
         return themed(dots, title=points["title"])
     line = pd.DataFrame({"milliseconds": [points["steady_seconds"] * 1e3]})
-    rule = alt.Chart(line).mark_rule(color="#0072b2", opacity=0.6).encode(y="milliseconds:Q")
+    rule = alt.Chart(line).mark_rule(color=BLUE, opacity=0.6).encode(y="milliseconds:Q")
     title = f"{points['title']}: {format_seconds(points['steady_seconds'])} per steady step"
     return themed(alt.layer(dots, rule), title=title)
 
@@ -398,7 +406,7 @@ def usage_chart(
     at = np.searchsorted(phases["end"], samples["seconds"]).clip(max=len(phases) - 1)
     samples["phase"] = phases["phase"].to_numpy()[at]
     colors = {name: color for name, color in PHASES.values() if name in set(phases["phase"])}
-    legend = alt.Legend(symbolStrokeColor="#8b939d", symbolStrokeWidth=0.5)
+    legend = alt.Legend(symbolStrokeColor=PLAIN, symbolStrokeWidth=0.5)
     bands = (
         alt.Chart(phases)
         .mark_rect(stroke="#d5d8dc", strokeWidth=0.5)

@@ -20,6 +20,7 @@ from vmselect.comparison.significance import summarize
 from vmselect.errors import ArgumentError, ComparisonError
 from vmselect.report.charts import (
     ACCENT,
+    ORANGE,
     PLAIN,
     SERIES,
     Chart,
@@ -525,7 +526,7 @@ def error_chart(score: Score) -> Chart:
     data = data.assign(low=data["low"].clip(lower=data["forecast"] / 100))
     log = alt.Scale(type="log", nice=False, padding=12)
     x = alt.X("real:Q", title="Real hours", scale=log)
-    color = color_by("interval", {"inside": ACCENT, "outside": "#d55e00"}, title="Real time")
+    color = color_by("interval", {"inside": ACCENT, "outside": ORANGE}, title="Real time")
     tooltip = ["training:N", "real:Q", "forecast:Q", "low:Q", "high:Q"]
     base = alt.Chart(data)
     rules = base.mark_rule().encode(x=x, y=alt.Y("low:Q", title="Forecast hours", scale=log), y2="high:Q", color=color)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
 from vmselect.catalog.history import MONTHS, describe_trends, price_history
 from vmselect.errors import RankingError
-from vmselect.report.charts import Chart, altair, require_some, themed
+from vmselect.report.charts import SERIES, Chart, altair, color_by, require_some, themed
 
 if TYPE_CHECKING:
     from vmselect.ranking import Ranking
@@ -59,7 +60,8 @@ def prices_chart(ranking: Ranking) -> Chart:
             f"No price history of {ranking.best.gpu_model or 'a machine without a GPU'} is known. Draw another chart."
         )
     data = data.assign(offer=data["provider"] + " " + data["market"].str.replace("_", " "))
-    color = alt.Color("offer:N", title=None, legend=alt.Legend(symbolOpacity=1))
+    names = dict(zip(dict.fromkeys(data["offer"]), itertools.cycle(SERIES), strict=False))
+    color = color_by("offer", names, title=None, legend=alt.Legend(symbolOpacity=1))
     base = alt.Chart(data).encode(x=alt.X("month:O", title=None), color=color)
     lines = base.mark_line(point=True).encode(
         y=alt.Y("median_usd:Q", title="USD per GPU-hour"),

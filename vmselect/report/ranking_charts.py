@@ -19,9 +19,15 @@ from vmselect.ranking.options import NO_LIMITS
 from vmselect.ranking.views import BASIS_MARKS
 from vmselect.report.charts import (
     ACCENT,
+    BLUE,
+    GREY,
     HEIGHT,
+    LIGHT_PINK,
+    ORANGE,
+    PINK,
     PLAIN,
     SERIES,
+    TEAL,
     WIDTH,
     Chart,
     altair,
@@ -58,17 +64,17 @@ SIDES = (("left", 7, -10), ("left", 7, 11), ("left", 9, 0), ("right", -9, 0), ("
 """Possible positions of a label relative to its point: alignment and offset in pixels, best first."""
 
 TERM_COLORS = {
-    "boot": "#8b939d",
+    "boot": PLAIN,
     "data_in": "#2a9d8f",
-    "initialization": "#b6bcc3",
-    "first_iteration": "#d55e00",
-    "steady_iterations": "#0072b2",
-    "partial_batch": "#56a4d8",
-    "first_validation": "#b04e8a",
-    "later_validations": "#d9a3c3",
-    "epoch_boundaries": "#c9a227",
-    "model_out": "#8fcfc6",
-    "interruptions": "#5b6470",
+    "initialization": "#7a6f63",
+    "first_iteration": ORANGE,
+    "steady_iterations": BLUE,
+    "partial_batch": "#3a8fc7",
+    "first_validation": PINK,
+    "later_validations": LIGHT_PINK,
+    "epoch_boundaries": "#a88600",
+    "model_out": "#6b8e23",
+    "interruptions": GREY,
 }
 
 Value = Literal["time", "cost"]
@@ -104,7 +110,7 @@ def time_cost_chart(ranking: Ranking) -> Chart:
     alt = altair()
     data = time_cost_points(ranking)
     require_some(ranking, data)
-    kinds = {"best": ACCENT, "Pareto front": "#58a9e0", "other": PLAIN}
+    kinds = {"best": ACCENT, "Pareto front": TEAL, "other": PLAIN}
     wide = max((_span(data[name]) for name in ("hours", "cost_usd")), default=1.0) > 12
     scale = alt.Scale(type="log", nice=False, padding=24) if wide else alt.Scale(zero=True)
     axis = alt.Axis(tickCount=6)
@@ -603,7 +609,7 @@ def draw_day(day: Day) -> Chart:
     """Draw the paid instances of an autoscaled day as an area, those that are ready as a line, and the load below."""
     alt = altair()
     hours = {"scale": alt.Scale(domain=[0, 24]), "axis": alt.Axis(values=list(range(0, 25, 3)))}
-    colors = {"paid": "#c9d3de", "ready": ACCENT}
+    colors = {"paid": PLAIN, "ready": ACCENT}
     rows = day.minutes.melt("hour", list(colors), var_name="kind", value_name="instances")
     counts = alt.Axis(tickMinStep=1, format="d")
     base = alt.Chart(rows).encode(

@@ -15,7 +15,13 @@ from vmselect.comparison.classification import COUNT
 from vmselect.errors import RankingError
 from vmselect.report.charts import (
     ACCENT,
+    BLUE,
+    LIGHT_PINK,
     MAX_CHART_SAMPLES,
+    OCHRE,
+    ORANGE,
+    PINK,
+    TEAL,
     WIDTH,
     Chart,
     altair,
@@ -34,9 +40,9 @@ if TYPE_CHECKING:
 ROW_HEIGHT = 40
 MAX_ROWS = 24
 """Maximum number of trainings in a chart."""
-DISK_COLORS = {"reads": "#0072b2", "writes": "#d55e00"}
-CLASS_COLORS = {"precision": "#0072b2", "recall": "#00876c", "f1": "#a67c00"}
-VALIDATION_COLORS = {"first": "#b04e8a", "later": "#d9a3c3"}
+DISK_COLORS = {"reads": BLUE, "writes": ORANGE}
+CLASS_COLORS = {"precision": BLUE, "recall": TEAL, "f1": OCHRE}
+VALIDATION_COLORS = {"first": PINK, "later": LIGHT_PINK}
 
 
 # -- validations -------------------------------------------------------------------------------------------------------

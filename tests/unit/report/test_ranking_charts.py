@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import struct
 import sys
 from pathlib import Path
@@ -14,7 +15,7 @@ from vmselect.errors import ArgumentError, RankingError
 from vmselect.estimation.runtime import TERMS
 from vmselect.records import InferenceRecord
 from vmselect.report import CHARTS, chart, save_chart
-from vmselect.report.charts import labels
+from vmselect.report.charts import PLAIN, SERIES, STEP_COLORS, labels
 from vmselect.report.page import read_asset
 from vmselect.report.ranking_charts import (
     SERVING_CHARTS,
@@ -29,9 +30,11 @@ from vmselect.report.ranking_charts import (
     terms_points,
     time_cost_points,
 )
+from vmselect.report.record_charts import CLASS_COLORS, VALIDATION_COLORS
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "support"))
 
+from contrast import LEAST, contrast_with_white
 from priced import prices
 from profiles import make_epoch_profile, make_profile
 
@@ -130,6 +133,21 @@ def test_every_term_has_a_color_in_the_chart_and_a_title_in_the_page() -> None:
     titles = read_asset("report.js").partition("TERM_TITLES = {")[2].partition("};")[0]
     assert set(TERMS) <= set(TERM_COLORS)
     assert [term for term in TERMS if f"{term}: " not in titles] == []
+
+
+def test_names_in_the_color_of_a_line_and_marks_have_contrast() -> None:
+    assert {color for color in SERIES if contrast_with_white(color) < LEAST["text"]} == set()
+    marks = {*TERM_COLORS.values(), *STEP_COLORS.values(), *CLASS_COLORS.values(), *VALIDATION_COLORS.values(), PLAIN}
+    assert {color for color in marks if contrast_with_white(color) < LEAST["mark"]} == set()
+
+
+def test_charts_have_the_colors_of_the_page() -> None:
+    light = read_asset("page.css").partition("}")[0]
+    colors = dict(re.findall(r"--(\w+): (#[0-9a-f]{6})", light))
+    assert [colors[f"c{i}"] for i in range(len(SERIES))] == list(SERIES)
+    titles = read_asset("report.js").partition("TERM_TITLES = {")[2].partition("};")[0]
+    slots = re.findall(r'(\w+): "', titles)
+    assert {term: colors[f"t{slot}"] for slot, term in enumerate(slots)} == TERM_COLORS
 
 
 def test_terms_sum_to_the_row() -> None:
