@@ -267,3 +267,22 @@ def test_a_search_keeps_no_result_of_a_few_steps(ran: Callable[[str], Ran]) -> N
     assert len(vs.load_profiles(folder / "out")) == 1
     (trial,) = folder.glob("tuning/p/trial_*/trial.json")
     assert json.loads(trial.read_text())["status"] == "RUNNING"
+
+
+@pytest.mark.parametrize(("imported", "ended"), [("", True), ("import vmselect", False), ("import torch", False)])
+def test_a_loop_without_a_framework_is_ended_at_the_time_limit(tmp_path: Path, imported: str, ended: bool) -> None:
+    if "torch" in imported:  # an import of the framework is slower than the limit
+        (tmp_path / "torch.py").write_text("")
+    script = tmp_path / "train.py"
+    script.write_text(f"""{imported}
+import time
+for _ in range(1_000 if {ended} else 15):
+    time.sleep(0.1)
+print("the end")
+""")
+    command = [*CLI, "probe", "--seconds", "0.5", "train.py"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert done.returncode == 1
+    assert ("the end" in done.stdout) != ended
+    assert ("was ended in train.py, line" in done.stderr) == ended
+    assert "probe_loop" in done.stderr

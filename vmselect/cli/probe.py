@@ -88,7 +88,12 @@ def probe(
     validation_steps: Annotated[
         int | None, typer.Option(help="Number of batches after which to end the second validation (Keras only).")
     ] = None,
-    seconds: Annotated[float | None, typer.Option(help="Seconds after which to end each training.")] = None,
+    seconds: Annotated[
+        float | None,
+        typer.Option(
+            help="Seconds after which to end each training, and a script that has imported no framework until then."
+        ),
+    ] = None,
     fits: Annotated[int | None, typer.Option(help="End the script after this number of trainings.")] = None,
     fit: Annotated[
         list[int] | None,
@@ -193,6 +198,11 @@ def _explain_nothing(run: ScriptRun) -> str:
         "Measure another kind of loop with vmselect.probe_loop: `with vs.probe_loop() as p:`, `for epoch in "
         "p.epochs(50):`, `for batch in p.steps(batches):`."
     )
+    if run.gave_up_in is not None and run.gave_up_after is not None:
+        return (
+            f"the script imported no framework that could be measured (TensorFlow, JAX or torch) within "
+            f"{format_seconds(run.gave_up_after)}, so it was ended in {run.gave_up_in}. {remedy}"
+        )
     if not run.gradients:
         return (
             "the script contains no training with Keras, Lightning, the Hugging Face Trainer, plain torch or "

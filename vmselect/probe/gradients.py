@@ -2,7 +2,8 @@
 
 A script without an optimizer of torch or Keras still calls ``backward()``, ``torch.autograd.grad`` or
 ``GradientTape.gradient`` in each step, which :class:`ManualUpdates` stands for. If gradients are computed, but no
-training is recognized, :class:`Evidence` ends the script after a time limit instead of letting it run to its end.
+training is recognized, :class:`Evidence` ends the script after a time limit instead of letting it run to its end. A
+loop in NumPy alone cannot be recognized at all: its script is ended if the user has given a limit.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ JAX_MODULE = "jax._src.api"
 
 UNRECOGNIZED_SECONDS = 60.0
 """Seconds after the first gradient, by default, after which a script without a recognized training is ended."""
+FRAMEWORKS = ("torch", "tensorflow", "jax")
+"""Packages one of which every training imports that can be recognized."""
 MAX_NODES = 100_000
 """Largest number of nodes of a graph of operations in which the trained weights are searched."""
 
@@ -106,17 +109,27 @@ def watch_autograd(
 class Evidence:
     """Where the script computed gradients. Ends the script if ``is_recognized()`` is False after ``seconds``.
 
-    If ``seconds`` is infinite, the script is never ended.
+    If ``seconds`` is infinite, the script is never ended. The time limit starts with the first gradient, or with
+    :meth:`start` for a script that imports no framework until then.
     """
 
     def __init__(self, seconds: float | None, is_recognized: Callable[[], bool]) -> None:
         self.limit = seconds or UNRECOGNIZED_SECONDS
+        self._asked = seconds is not None
         self.gave_up = False
         self.seen: list[str] = []
+        self.place: str | None = None
+        """Where the script was when it was ended because it had imported no framework."""
         self._functions: set[str] = set()
         self._is_recognized = is_recognized
         self._timer: threading.Timer | None = None
+        self._early: threading.Timer | None = None
         self._thread = threading.get_ident()
+
+    def start(self) -> None:
+        """The script begins. Without a limit of the user it may prepare its data for long before it trains."""
+        if self._asked and math.isfinite(self.limit):
+            self._early = _start_timer(self.limit, self._give_up_early)
 
     def note(self, function: str) -> None:
         """Record that the script has computed gradients with ``function``; the first call starts the time limit."""
@@ -128,9 +141,7 @@ class Evidence:
         if not any(entry.endswith(f" in {place}") for entry in self.seen):
             self.seen.append(f"{function} in {place}")
         if self._timer is None and math.isfinite(self.limit):
-            self._timer = threading.Timer(self.limit, self._give_up)
-            self._timer.daemon = True
-            self._timer.start()
+            self._timer = _start_timer(self.limit, self._give_up)
 
     def watch_jax(self, module: ModuleType) -> None:
         """Record calls of functions that ``jax.grad`` and ``jax.value_and_grad`` have made. ``module`` is JAX's API."""
@@ -152,15 +163,35 @@ class Evidence:
         return transforming
 
     def close(self) -> None:
-        """End the time limit."""
-        if self._timer is not None:
-            self._timer.cancel()
+        """End the time limits."""
+        for timer in (self._timer, self._early):
+            if timer is not None:
+                timer.cancel()
+
+    def _give_up_early(self) -> None:
+        if not (any(name in sys.modules for name in FRAMEWORKS) or _script_uses_vmselect()):
+            self.place = _place_in_script(sys._current_frames().get(self._thread))
+            self._give_up()
 
     def _give_up(self) -> None:
         if not self._is_recognized():
             self.gave_up = True
             # The exception is raised in the thread of the script, at its next line of Python.
             ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self._thread), ctypes.py_object(GaveUp))
+
+
+def _script_uses_vmselect() -> bool:
+    """Whether the script has imported vmselect, so that it may measure its own loop later."""
+    values = vars(sys.modules["__main__"]).values()
+    names = (getattr(value, "__name__" if isinstance(value, ModuleType) else "__module__", None) for value in values)
+    return any(str(name).partition(".")[0] == "vmselect" for name in names)
+
+
+def _start_timer(seconds: float, function: Callable[[], object]) -> threading.Timer:
+    timer = threading.Timer(seconds, function)
+    timer.daemon = True
+    timer.start()
+    return timer
 
 
 def _place_in_script(frame: FrameType | None) -> str:

@@ -74,7 +74,9 @@ class ScriptRun:
     description_problem: str | None = None
     """Why a training could not be described."""
     gave_up_after: float | None = None
-    """Seconds after which the script was ended, because it computed gradients without a recognized training."""
+    """Seconds after which the script was ended, because no training was recognized."""
+    gave_up_in: str | None = None
+    """Where the script was then, if it had imported no framework."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -195,6 +197,7 @@ class _Probes:
         after_import(ITERATOR_MODULE, self._tape.watch_iterator)
         after_import(DATASET_MODULE, self._tape.watch_dataset)
         after_import(JAX_MODULE, self._evidence.watch_jax)
+        self._evidence.start()
         loop.AROUND.append(self._around_loop)
         self._cleanup.callback(loop.AROUND.remove, self._around_loop)
 
@@ -255,6 +258,7 @@ class _Probes:
             description_problem=next(filter(None, problems), None),
             gradients=() if self._is_recognized() else tuple(self._evidence.seen),
             gave_up_after=self._evidence.limit if self._evidence.gave_up else None,
+            gave_up_in=self._evidence.place,
         )  # fmt: skip
 
     def end_program(self) -> ScriptRun:
