@@ -145,7 +145,7 @@ class TrainingFacts:
             batch_size_source=source if self.batch_size else None,
             steps_per_epoch=self.steps_per_epoch,
             steps_per_execution=self.steps_per_execution,
-            epochs=self.epochs,
+            epochs=self.epochs or None,  # fit(epochs=0) trains nothing
             initial_epoch=initial_epoch,
             examples=self.examples,
             partial_batch=self.partial_batch,

@@ -277,7 +277,7 @@ class Account:
             validations = [validation.taken / 1e9 for validation in timer.previous.validations]
             self._longest_validation = max(self._longest_validation, *validations, 0.0)
         if self.earlier is None:
-            self.earlier = self.find_earlier(recording)
+            self._add_earlier(recording)
         rest = None if final else self._forecast(recording)
         self.status = status = self._sum_up(recording, rest)
         try:
@@ -291,6 +291,18 @@ class Account:
             self._act(recording, status, epoch_ended=epoch_ended)
         elif self.on_limit == "warn":
             self._warn(status)
+
+    def _add_earlier(self, recording: Recording) -> None:
+        self.earlier = Earlier()
+        try:
+            self.earlier = self.find_earlier(recording)
+        except Exception as problem:  # noqa: BLE001 - limits are kept for the present part
+            self._fail("earlier part", problem)
+        if self.earlier.usd is None and self.budget_usd is not None:
+            self.say(
+                "the budget cannot be watched, because the price of an earlier part of this training is unknown. Pass "
+                "usd_per_hour= to the watch."
+            )
 
     def _report(self, status: Status, now: float, *, final: bool) -> None:
         """Write scalars to a tracker, and a suggestion to move once an hour. A failure is reported once."""
@@ -432,8 +444,10 @@ class Account:
         if rest is not None and self.deadline_hours is not None:
             deadline = rest.chance_within(self.deadline_hours * 3600 - seconds)
         at_most = facts.early_stopping is not None and self._find_stop(recording) is None
+        # A limit may have ended the last epoch early.
+        begun = self.limit is not None and timer.previous is not None and not timer.previous.complete
         return Status(
-            epoch=timer.epochs_ended + (facts.initial_epoch or 0), epochs=facts.epochs or self.epochs,
+            epoch=timer.epochs_ended - begun + (facts.initial_epoch or 0), epochs=facts.epochs or self.epochs,
             steps=timer.steps, seconds=seconds, remaining=remaining, usd=usd, final_usd=final, budget_chance=budget,
             deadline_chance=deadline, at_most=at_most, change=rest.change if rest else 1.0,
             interruptions=earlier.interruptions, spot=self.spot,

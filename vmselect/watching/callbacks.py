@@ -28,7 +28,7 @@ from vmselect.convergence import ConvergenceStudy
 from vmselect.errors import ArgumentError, ProbeError, VmselectError
 from vmselect.probe.keras import IterationProbe, KerasProbe
 from vmselect.probe.loop import LoopProbe
-from vmselect.probe.recording import Probe, Recording, RecordPath, choose_path
+from vmselect.probe.recording import Probe, Recording, RecordPath, choose_path, warn_of
 from vmselect.probe.trainers import HuggingFaceProbe, LightningProbe
 from vmselect.ranking import Interruptions
 from vmselect.records.identity import count_nodes
@@ -240,8 +240,13 @@ class Watch(IterationProbe):
 
         ``can_stop`` is False if the training is a loop that nothing can end.
         """
-        if not recording.is_chief:
-            return
+        if recording.is_chief:
+            try:
+                self._open(recording, can_stop=can_stop)
+            except Exception as problem:  # noqa: BLE001 - the training must go on, whatever fails here
+                warn_of(problem)
+
+    def _open(self, recording: Recording, *, can_stop: bool) -> None:
         display = Display(beside_bar=lambda: recording.shows_progress)
         resume = next((text for kind, text in RESUME if isinstance(recording.options, kind)), Account.resume)
         self._watched = weakref.ref(recording)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vmselect.probe.facts import Schedule, read_schedule
+from vmselect.probe.facts import Schedule, TrainingFacts, read_schedule
 
 
 @pytest.mark.parametrize(
@@ -38,3 +38,7 @@ def test_a_list_keeps_its_number_of_validations(numbers: set[int], initial: int,
     if found is not None:
         counted = len(range(found.first or found.every, min(more, found.last or more) + 1, found.every))
     assert counted == wanted
+
+
+def test_a_fit_without_epochs_has_no_number_of_epochs() -> None:
+    assert TrainingFacts(epochs=0).build(workers=1).epochs is None

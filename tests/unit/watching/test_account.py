@@ -18,7 +18,7 @@ import vmselect as vs
 from vmselect.probe import recording
 from vmselect.probe.recording import KILLED, SHARE, TERMINATED
 from vmselect.scoring.parts import find_parts
-from vmselect.watching.account import Account, Status
+from vmselect.watching.account import Account, Earlier, Status
 from vmselect.watching.callbacks import Watch
 from vmselect.watching.display import to_html
 
@@ -488,3 +488,39 @@ def test_the_cell_of_a_notebook_has_the_texts_of_the_line() -> None:
     assert "&lt;1%" in cell
     assert '<progress value="12" max="50"' in cell
     assert "progress" not in to_html(replace(status, epochs=None))
+
+
+def test_an_epoch_that_a_limit_ended_is_not_complete(clock: Clock) -> None:
+    watch = make_watch(budget_usd=50 / HOUR, on_limit="stop")
+    assert train(watch, clock, steps=1_000) == 0
+    assert watch.limit is not None
+    assert (watch.status.epoch, 0 < watch.status.steps < 1_000) == (0, True)
+
+
+def test_an_earlier_part_without_a_price_is_reported(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(Watch, "_find_earlier", lambda watch, recording: Earlier(seconds=5.0, usd=None))
+    watch = make_watch(budget_usd=1)
+    assert train(watch, clock, epochs=3) == 3
+    assert (watch.status.seconds, watch.status.usd) == (pytest.approx(65), None)
+    assert capsys.readouterr().err.count("earlier part") == 1
+
+
+def test_limits_hold_even_if_earlier_parts_cannot_be_read(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(Watch, "_find_earlier", lambda watch, recording: 1 / 0)
+    watch = make_watch(budget_usd=100 / HOUR, on_limit="stop")
+    assert 3 <= train(watch, clock) <= 5
+    assert capsys.readouterr().err.count("division by zero") == 1
+
+
+def test_a_training_goes_on_if_its_account_cannot_be_opened(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(Watch, "_find_price", lambda watch, profile: 1 / 0)
+    watch = make_watch(budget_usd=1)
+    assert train(watch, clock, epochs=3) == 3
+    assert capsys.readouterr().err.count("division by zero") == 1
+    assert watch.profile.outcome == "watched"
