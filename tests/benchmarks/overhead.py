@@ -2,9 +2,11 @@
 
     python tests/benchmarks/overhead.py [--pairs 12] [--steps 40] [--kind probe ...] [--backend jax ...] [--json FILE]
     python tests/benchmarks/overhead.py --watch
+    python tests/benchmarks/overhead.py --describe
 
 The second command takes about half a minute and measures only the hooks, which a watch calls at every step: those of a
 callback that does nothing, of a probe and of a watch take turns. The time of the updates of the watch is taken off.
+The third one compares the step times in the records of probes that describe the training and of probes that do not.
 
 Four kinds of the same fit take turns: without any callback, with a callback whose batch hook does nothing, with a probe
 that watches it whole, and with one that samples the machine and learns the wait for input as well.
@@ -143,16 +145,10 @@ def time_sample(readings: int = 200) -> float:
     return (time.process_time() - began) / readings * 1e3
 
 
-def time_fits(pairs: int, steps: int, kinds: Sequence[str]) -> dict[str, list[float]]:
-    """Seconds of one epoch of the small CNN, per kind and round, on the backend of this process."""
+def make_training(steps: int) -> tuple[Any, dict[str, Any]]:
+    """The small CNN and its data, for ``fit`` with one epoch, on the backend of this process."""
     import keras
     import numpy as np
-
-    import vmselect as vs
-
-    class Idle(keras.callbacks.Callback):
-        def on_train_batch_end(self, batch, logs=None):
-            pass
 
     model = keras.Sequential(
         [
@@ -174,6 +170,52 @@ def time_fits(pairs: int, steps: int, kinds: Sequence[str]) -> dict[str, list[fl
         options = tf.data.Options()
         options.autotune.enabled = False
         data = {"x": tf.data.Dataset.from_tensor_slices((x, y)).batch(BATCH).with_options(options)}
+    return model, {**data, "epochs": 1, "verbose": 0}
+
+
+def time_descriptions(pairs: int, steps: int) -> dict[str, list[float]]:
+    """Seconds per step in the records of fits with and without a description, in turns, and seconds of descriptions."""
+    import vmselect as vs
+    from vmselect.probe.recording import Recording
+    from vmselect.records.step_times import step_seconds
+
+    model, data = make_training(steps)
+    describe = Recording._count_work
+    readings: dict[str, list[float]] = {"with": [], "without": [], "description": []}
+    for pair in range(-1, pairs):
+        for kind in ("with", "without") if pair % 2 else ("without", "with"):
+            Recording._count_work = describe if kind == "with" else lambda recording, *, continues: None
+            probe = vs.IterationProbe(False, stop=False, verbose=0, instance_type="none", region="none")
+            model.fit(**data, callbacks=[probe])
+            assert (probe.profile.work is not None) == (kind == "with")
+            if pair >= 0:  # after compilation and imports
+                readings[kind].append(step_seconds(probe.profile) or 0.0)
+                readings["description"] += [probe.profile.work.seconds or 0.0] if probe.profile.work else []
+    return readings
+
+
+def summarise_descriptions(backend: str, readings: dict[str, list[float]]) -> str:
+    """One line: step times with a description, relative to those without it."""
+    ratios = [mine / other for mine, other in zip(readings["with"], readings["without"], strict=True)]
+    low, middle, high = statistics.quantiles(ratios, n=4)
+    step, taken = (1e3 * statistics.median(readings[name]) for name in ("without", "description"))
+    return (
+        f"{backend}: steps of {step:.2f} ms; with a description {middle:.3f} ({low:.3f} to {high:.3f}) times as long "
+        f"in {len(ratios)} pairs; a description takes {taken:.1f} ms"
+    )
+
+
+def time_fits(pairs: int, steps: int, kinds: Sequence[str]) -> dict[str, list[float]]:
+    """Seconds of one epoch of the small CNN, per kind and round, on the backend of this process."""
+    import keras
+
+    import vmselect as vs
+
+    class Idle(keras.callbacks.Callback):
+        def on_train_batch_end(self, batch, logs=None):
+            pass
+
+    model, data = make_training(steps)
 
     def fit(kind: str) -> float:
         callbacks = {
@@ -183,7 +225,7 @@ def time_fits(pairs: int, steps: int, kinds: Sequence[str]) -> dict[str, list[fl
             "sampling probe": [vs.IterationProbe(stop=False, verbose=0)],
         }[kind]
         began = time.perf_counter()
-        model.fit(**data, epochs=1, verbose=0, callbacks=callbacks)
+        model.fit(**data, callbacks=callbacks)
         return time.perf_counter() - began
 
     for kind in kinds:
@@ -215,6 +257,16 @@ def summarise(backend: str, seconds: dict[str, list[float]], steps: int) -> list
     return rows
 
 
+def measure(backend: str, options: argparse.Namespace, *arguments: str) -> Any:
+    """What this script measures in a process of its own with ``backend``, or the last line of its problem."""
+    command = [sys.executable, __file__, "--inner", "--pairs", str(options.pairs), "--steps", str(options.steps)]
+    environment = {**os.environ, "KERAS_BACKEND": backend, "TF_CPP_MIN_LOG_LEVEL": "3"}
+    done = subprocess.run([*command, *arguments], env=environment, capture_output=True, text=True, check=False)
+    if done.returncode:
+        return done.stderr.strip().splitlines()[-1][:100]
+    return json.loads(done.stdout.splitlines()[-1])
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--pairs", type=int, default=12)
@@ -223,13 +275,22 @@ def main() -> None:
     parser.add_argument("--backend", nargs="*", default=["tensorflow", "jax", "torch"])
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write what was measured, unrounded")
     parser.add_argument("--watch", action="store_true", help="measure only the hooks that a watch calls at every step")
+    parser.add_argument("--describe", action="store_true", help="measure what descriptions do to step times")
     parser.add_argument("--inner", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
+    if options.inner and options.describe:
+        print(json.dumps(time_descriptions(options.pairs, options.steps)))
+        return
     if options.inner:
         print(json.dumps(time_fits(options.pairs, options.steps, options.kind)))
         return
     if options.watch:
         report_hooks()
+        return
+    if options.describe:
+        for backend in options.backend:
+            readings = measure(backend, options, "--describe")
+            print(readings if isinstance(readings, str) else summarise_descriptions(backend, readings), flush=True)
         return
     timer, hooks, sample = time_timer(), min(time_hooks() for _ in range(7)), time_sample()
     print(f"stopwatch alone: {timer:.2f} microseconds a step")
@@ -240,20 +301,11 @@ def main() -> None:
     print("|---|---|---|---|---|---|")
     fits: dict[str, dict[str, list[float]]] = {}
     for backend in options.backend:
-        done = subprocess.run(
-            [
-                *(sys.executable, __file__, "--inner", "--pairs", str(options.pairs), "--steps", str(options.steps)),
-                *("--kind", *options.kind),
-            ],
-            env={**os.environ, "KERAS_BACKEND": backend, "TF_CPP_MIN_LOG_LEVEL": "3"},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        if done.returncode:
-            print(f"| {backend} | left out: {done.stderr.strip().splitlines()[-1][:100]} | | | | |")
+        readings = measure(backend, options, "--kind", *options.kind)
+        if isinstance(readings, str):
+            print(f"| {backend} | left out: {readings} | | | | |")
             continue
-        fits[backend] = json.loads(done.stdout.splitlines()[-1])
+        fits[backend] = readings
         print("\n".join(summarise(backend, fits[backend], options.steps)), flush=True)
     if options.json:
         measured = {

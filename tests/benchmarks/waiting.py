@@ -2,6 +2,7 @@
 
     python tests/benchmarks/waiting.py                     # steps from idle to busy, and real models: about ten minutes
     python tests/benchmarks/waiting.py --check             # workloads that no constant was chosen on
+    python tests/benchmarks/waiting.py --near              # epochs that end close to the wake-up after 2.55 s
 
 Hold it to one core or two (``taskset -c 0``, ``taskset -c 0,1``): the busier the processor, the more often it waits.
 Every case is a short probe, then the whole training. ``--out`` keeps what was seen, ``--read`` prints it again.
@@ -29,10 +30,10 @@ TELLING = 0.06
 
 
 class Longer:
-    """A callback that makes every step last ``STEP`` seconds and more; ``busy`` of that it keeps the processor busy."""
+    """A callback that makes every step last ``step`` seconds and more; ``busy`` of that it keeps the processor busy."""
 
-    def __init__(self, busy: float) -> None:
-        self.busy = busy
+    def __init__(self, busy: float, step: float) -> None:
+        self.busy, self.step = busy, step
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith(("on_", "set_")):
@@ -41,18 +42,20 @@ class Longer:
 
     def on_train_batch_end(self, batch: int, logs: object = None) -> None:
         begin = time.perf_counter()
-        while time.perf_counter() < begin + STEP * self.busy:
+        while time.perf_counter() < begin + self.step * self.busy:
             pass
-        time.sleep(max(0.0, begin + STEP - time.perf_counter()))
+        time.sleep(max(0.0, begin + self.step - time.perf_counter()))
 
 
-def train_paced(probe: Any, *, busy: float, seconds: float, epochs: int = 8, tuning: bool = True) -> float:
+def train_paced(
+    probe: Any, *, busy: float, seconds: float, epochs: int = 8, tuning: bool = True, step: float = STEP
+) -> float:
     """Seconds of a training of a tiny model, whose epochs last about ``seconds``."""
     import keras
     import numpy as np
     import tensorflow as tf
 
-    steps = round(seconds / (STEP + 0.0025))
+    steps = round(seconds / (step + 0.0025))
     model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
     model.compile(loss="mse")
     data = tf.data.Dataset.from_tensor_slices((np.zeros((16 * steps, 4), "float32"), np.zeros(16 * steps, "float32")))
@@ -60,7 +63,7 @@ def train_paced(probe: Any, *, busy: float, seconds: float, epochs: int = 8, tun
     options.autotune.enabled = tuning
     data = data.shuffle(1_024).batch(16).prefetch(tf.data.AUTOTUNE).with_options(options)
     begin = time.perf_counter()
-    model.fit(data, epochs=epochs, shuffle=False, verbose=0, callbacks=[Longer(busy), probe])
+    model.fit(data, epochs=epochs, shuffle=False, verbose=0, callbacks=[Longer(busy, step), probe])
     return time.perf_counter() - begin
 
 
@@ -116,8 +119,10 @@ def real(kind: str, examples: int, validation: int, dataset: bool, epochs: int) 
     )
 
 
-def paced(busy: float, seconds: float, epochs: int, *, tuning: bool = True) -> Callable[[Any], float]:
-    return lambda probe: train_paced(probe, busy=busy, seconds=seconds, epochs=epochs, tuning=tuning)
+def paced(
+    busy: float, seconds: float, epochs: int, *, tuning: bool = True, step: float = STEP
+) -> Callable[[Any], float]:
+    return lambda probe: train_paced(probe, busy=busy, seconds=seconds, epochs=epochs, tuning=tuning, step=step)
 
 
 CHOSEN: dict[str, tuple[int, Callable[[Any], float]]] = {
@@ -135,6 +140,11 @@ CHECKED: dict[str, tuple[int, Callable[[Any], float]]] = {
     "conv1d tf.data": (6, real("conv1d", 16_000, 800, True, 6)),
     "deep": (6, real("deep", 40_000, 0, False, 6)),
 }
+
+NEAR: dict[str, tuple[int, Callable[[Any], float]]] = {
+    f"busy {b}, {s} s": (8, paced(b, s, 8, step=0.05)) for b in (0.0, 1.0) for s in (2.3, 2.45, 2.55, 2.65)
+}
+"""Cases whose epochs end before, at or after the wake-up after 2.55 s, from which it is 2.56 s to the next one."""
 
 
 def watch(name: str, epochs: int, train: Callable[[Any], float]) -> dict[str, Any]:
@@ -198,6 +208,7 @@ def idle_of(profile: Any) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true", help="workloads that no constant was chosen on")
+    parser.add_argument("--near", action="store_true", help="epochs that end close to a wake-up")
     parser.add_argument("--cases", nargs="+", help="only those whose names contain one of these")
     parser.add_argument("--out", type=Path, help="keep what was seen there, as JSON")
     parser.add_argument("--read", type=Path, nargs="+", help="start nothing, print what was kept")
@@ -209,7 +220,7 @@ def main() -> None:
             for row in json.loads(path.read_text(encoding="utf-8")):
                 print(describe(row))
         return
-    cases = CHECKED if options.check else CHOSEN
+    cases = CHECKED if options.check else NEAR if options.near else CHOSEN
     names: Sequence[str] = [n for n in cases if not options.cases or any(part in n for part in options.cases)]
     rows = []
     for name in names:
