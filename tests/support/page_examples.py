@@ -303,15 +303,17 @@ def _as_on_a_users_machine() -> Iterator[None]:
     import vmselect as vs
 
     default = vs.Catalog.default
-    before = {name: os.environ.get(name) for name in ("COLUMNS", "VMSELECT_TODAY")}
+    before = {name: os.environ.get(name) for name in ("COLUMNS", "PATH", "VMSELECT_TODAY")}
     vs.Catalog.default = classmethod(lambda cls: cls.embedded(date=PRICES_OF))  # type: ignore[method-assign,assignment]
-    os.environ.update({"COLUMNS": "160", "VMSELECT_TODAY": PRICES_OF})
+    # The commands of a plan say python: the one that runs this, also where its environment is not activated.
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
+    os.environ.update({"COLUMNS": "160", "PATH": path, "VMSELECT_TODAY": PRICES_OF})
     try:
         yield
     finally:
         vs.Catalog.default = default  # type: ignore[method-assign]
         for name, value in before.items():
-            os.environ.pop(name)
+            os.environ.pop(name, None)
             if value is not None:
                 os.environ[name] = value
 
