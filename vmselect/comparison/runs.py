@@ -437,10 +437,26 @@ def collect_runs(
     else:
         runs = _from_rows([row for _, row in items], factors, metric, better)
     if not runs.runs:
-        raise ComparisonError(
-            f"No run contains a finite value of the {runs.metric.noun}. Compare another metric, or measure again."
-        )
+        others = _list_metrics(runs.records, terms)
+        remedy = f"Pass metric=, as one of: {', '.join(others)}" if others else "Compare another metric"
+        raise ComparisonError(f"No run contains a finite value of the {runs.metric.noun}. {remedy}, or measure again.")
     return runs
+
+
+def _list_metrics(records: Iterable[Record], terms: Terms) -> list[str]:
+    """Names of the metrics that some of ``records`` contain."""
+
+    def contains(metric: Metric, record: Record) -> bool:
+        try:
+            value = metric.read(record, terms)
+        except ArgumentError:  # the number of epochs is missing
+            return False
+        return value is not None and math.isfinite(value)
+
+    records = list(records)
+    registered = [name for name, metric in METRICS.items() if any(contains(metric, record) for record in records)]
+    custom = {name for record in records for name in getattr(record, "metrics", None) or {}}
+    return [*registered, *sorted(custom - set(registered))]
 
 
 def _read_groups(data: Mapping[object, object]) -> dict[str, list[Any]]:

@@ -102,6 +102,9 @@ def test_metrics_of_inference() -> None:
         assert vs.compare(records, metric=metric).winner == "a"
     with pytest.raises(ComparisonError):
         vs.compare([*records, *machines(runs=1)], metric="throughput")
+    with pytest.raises(ComparisonError) as raised:
+        vs.compare(records)  # the default metric is of trainings
+    assert "call_seconds" in str(raised.value)
 
 
 def test_metrics_of_transfers() -> None:
