@@ -105,7 +105,7 @@ def _show(run: ScriptRun, target: Place, *, as_json: bool, brief: bool = False) 
 
     With ``brief``, as for ``vmselect recommend``, the next command is not printed.
     """
-    from vmselect.probe.description import without_times
+    from vmselect.records.training import without_times
 
     profile = next((profile for profile in run.profiles if profile.work is not None), None)
     if profile is None:

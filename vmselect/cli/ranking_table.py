@@ -36,7 +36,7 @@ BAR_WIDTH = 10
 WIDTH_WITH_BARS = 96
 """A narrower terminal gets no bars: the interval of the cost says the same, relative to the cost."""
 NOT_MEASURED = {
-    "described": "All times above are predicted from the description of the model; no machine was probed.",
+    "described": "All times above are predicted from the description of the model, not from a probe.",
     "predicted": "All times above are predicted from probes of other machines.",
 }
 """Line below a table whose rows all have this basis. If they differ, they have a column."""

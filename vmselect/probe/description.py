@@ -163,22 +163,6 @@ def count_after_training(
         return None
 
 
-def without_times(profile: Profile) -> Profile:
-    """The description of a training that a probe has measured: a new profile with its setup and its work only."""
-    work, seen = profile.work, profile.environment
-    parameters = profile.setup.parameters
-    if parameters is None and work is not None:
-        parameters = work.parameters + work.constants
-    return Profile(
-        outcome="described",
-        setup=profile.setup.model_copy(update={"parameters": parameters}),
-        timeline=Timeline(),
-        environment=Environment(backend=seen.backend, versions=seen.versions, precision=seen.precision, jit=seen.jit),
-        factors=profile.factors,
-        work=work,
-    )
-
-
 def _read_names(model: Model) -> TrainingFacts:
     """Name, size and structure of ``model``, as the probes write them: both records are of the same training."""
     facts = TrainingFacts()

@@ -667,7 +667,7 @@ class Recording:
 
         Otherwise the recording continues, because a step may show what is missing.
         """
-        from vmselect.probe.description import without_times
+        from vmselect.records.training import without_times
 
         if self.saw_anything or (work := self._count_work(continues=False)) is None:
             return False

@@ -153,7 +153,7 @@ def described_findings(title: str, prediction: Prediction, confidence: float) ->
     findings = [
         Finding(
             "described",
-            f"{title}: no machine with a GPU was probed at this batch size. The step time is estimated from the "
+            f"{title}: there is no usable probe on a GPU at this batch size. The step time is estimated from the "
             f"definition of the model, {format_seconds(low)} to {format_seconds(high)}, without waiting for data; all "
             "other times are typical ones.",
             f"Probe {name} for a few steps before you rent it for long.",

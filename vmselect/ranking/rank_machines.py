@@ -38,6 +38,7 @@ from vmselect.ranking.scripts import ONE_FIT, Script, find_script
 from vmselect.records import Profile, Record
 from vmselect.records.identity import check_comparable, distinct, list_values, read_records
 from vmselect.records.inference import InferenceRecord
+from vmselect.records.training import without_times
 
 NO_CANDIDATE = "no machine of this ranking matches it; probe such a machine, or add it with machines="
 
@@ -250,20 +251,33 @@ class Training:
         pool.findings += unknown
         return pool
 
+    def _describing(self, pool: Pool) -> Descriptions:
+        """Descriptions to predict from. If no probe can be used, its own: they do not depend on its disturbance."""
+        if pool.estimates or self.script or self.descriptions.profiles:
+            return self.descriptions
+        described = [without_times(profile) for profile in self.profiles if profile.work is not None]
+        descriptions = Descriptions.of(described, self.workload, self.settings.batch_size)
+        if descriptions.profiles and (self.machines or self.scale):
+            codes = ", ".join(sorted({entry.reason_code for entry in pool.excluded}))
+            problem = f"No probe can be used ({codes}), so all times follow from the description of the training."
+            pool.findings.append(Finding("no-usable-probe", problem, "Probe again, as ranking.excluded states."))
+        return descriptions
+
     def _predict(self, pool: Pool, measured: Measured) -> None:
         """Add machines, numbers of GPUs and numbers of nodes that were never probed."""
+        descriptions = self._describing(pool)
         if self.scale is not None:
             pool.split(
                 add_scaled(
                     pool.estimates, measured, self.profiles, self.catalog, self.settings, scale=self.scale,
-                    chosen=self.machines, history=self.history, studied=pool.studied, descriptions=self.descriptions,
+                    chosen=self.machines, history=self.history, studied=pool.studied, descriptions=descriptions,
                 )
             )  # fmt: skip
         elif self.machines is not None:
             pool.split(
                 add_predicted(
                     pool.estimates, self.profiles, self.catalog, self.settings, chosen=self.machines,
-                    history=self.history, descriptions=self.descriptions,
+                    history=self.history, descriptions=descriptions,
                 )
             )  # fmt: skip
             self._count_epochs(pool)

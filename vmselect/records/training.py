@@ -853,3 +853,19 @@ def _format_gpu_memory(environment: Environment) -> str | None:
 def _join(*parts: str | None) -> str | None:
     """All ``parts`` that are not None, separated by commas; None if there are none."""
     return ", ".join(filter(None, parts)) or None
+
+
+def without_times(profile: Profile) -> Profile:
+    """The description of a training that a probe has measured: a new profile with its setup and its work only."""
+    work, seen = profile.work, profile.environment
+    parameters = profile.setup.parameters
+    if parameters is None and work is not None:
+        parameters = work.parameters + work.constants
+    return Profile(
+        outcome="described",
+        setup=profile.setup.model_copy(update={"parameters": parameters}),
+        timeline=Timeline(),
+        environment=Environment(backend=seen.backend, versions=seen.versions, precision=seen.precision, jit=seen.jit),
+        factors=profile.factors,
+        work=work,
+    )

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import vmselect as vs
+from tests.support.descriptions import make_work
 from tests.support.priced import prices
 from tests.support.profiles import make_profile
 from vmselect.estimation import RuntimeEstimate
@@ -85,6 +86,23 @@ def test_an_estimate_beside_busy_programs_says_nothing() -> None:
     ranking = vs.rank(profiles, epochs=20, catalog=catalog)
     assert [row.instance_type for row in ranking.rows] == ["b"]
     assert [one.reason_code for one in ranking.excluded] == ["too_disturbed"]
+
+
+def test_a_description_answers_for_all_machines_if_every_probe_was_too_disturbed() -> None:
+    loud = disturbed(other_cores=0.74 * 4, usable_cpu_share=1.0)
+    size = loud.batch_size or 0
+    described = loud.model_copy(update={"work": make_work(size)})
+    catalog = prices(("a", 1.0), ("g", 1.0), gpu_model="T4", gpu_count=1, gpu_memory_gib=16).where(provider="lab")
+    for profile, ranked in ((loud, []), (described, ["g"])):
+        ranking = vs.rank(profile, epochs=20, catalog=catalog, machines="all")
+        assert [row.instance_type for row in ranking.rows] == ranked
+        assert ("a", "too_disturbed") in [(one.candidate.split(",")[0], one.reason_code) for one in ranking.excluded]
+        assert ("no-usable-probe" in [finding.code for finding in ranking.findings]) is bool(ranked)
+    assert ranking.best.basis == "described"
+    assert "too_disturbed" in {one.reason_code for one in vs.rank(described, epochs=20, catalog=catalog).excluded}
+    usable = vs.rank([described, make_profile("g", STEPS)], epochs=20, catalog=catalog, machines="all")
+    assert {row.basis for row in usable.rows} == {"measured"}
+    assert "no-usable-probe" not in [finding.code for finding in usable.findings]
 
 
 def two_sizes() -> list[vs.Profile]:
