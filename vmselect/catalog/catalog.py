@@ -31,7 +31,7 @@ from vmselect._checks import (
 )
 from vmselect.catalog import files, refresh, shipped
 from vmselect.catalog.age import PriceAges, describe_outdated, judging_day, today
-from vmselect.catalog.commitments import list_commitments
+from vmselect.catalog.commitments import TERMS, list_commitments
 from vmselect.catalog.gpu_prices import order_by_gpu, summarize_gpus
 from vmselect.catalog.gpus import fold_gpu
 from vmselect.catalog.guards import USER, list_flagged
@@ -67,6 +67,7 @@ NO_REGION_REMEDY = (
     "Give a region, a country such as de, or eu, europe or us. For more regions, run `vmselect prices refresh --source "
     "skypilot --region all`."
 )
+NO_GPU_REMEDY = "`vmselect prices show` and Catalog.gpus() list all."
 CHANGE_COLUMNS = ("change", *KEY, "old_usd_per_hour", "new_usd_per_hour", "percent", "old_date", "new_date")
 BILLING = ("exact", "provider")
 _SCOPE = ("provider", "service", "region", "market")
@@ -261,13 +262,20 @@ class Catalog:
     ) -> pd.DataFrame:
         """Return a row per GPU model with its cheapest price per GPU-hour, on demand and spot, and who offers it.
 
-        The filters are those of :meth:`offers`. Retired types and implausible prices are left out, and stale prices
-        unless ``stale=True``. The columns are :data:`vmselect.catalog.gpu_prices.COLUMNS`.
+        The filters are those of :meth:`offers`; ``market`` has to contain one of the two. Retired types and implausible
+        prices are left out, and stale prices unless ``stale=True``. The columns are
+        :data:`vmselect.catalog.gpu_prices.COLUMNS`.
 
         >>> table = Catalog.embedded("2026-08-22").gpus(region="eu").set_index("gpu_model")
         >>> table.loc["B200", ["provider", "region"]].tolist()
         ['verda', 'FIN-03']
         """
+        markets = several(check_name, "market", market)
+        if set(markets) <= set(TERMS):
+            raise ArgumentError(
+                f"The table of GPUs has no {' or '.join(markets)} prices. List offers with such a price by "
+                f"offers(gpu=..., market={markets[0]!r}), or with --gpu."
+            )
         offers = self.offers(provider, region=region, market=market, gpu=gpu, retired=False)
         kept = ~self.is_implausible(offers) & (~offers["stale"].to_numpy() | check_flag("stale", stale))
         return summarize_gpus(offers[kept])
@@ -564,7 +572,7 @@ class Catalog:
             message = f"The catalog has no price of a machine with GPU {name} ({listed}). {NO_PRICE_REMEDY}"
             raise MissingNamesError(message, "gpu", (name,))
         noun = {"gpu_model": "GPU", "instance_type": "instance type"}.get(column, column)
-        remedy = f" {NO_REGION_REMEDY}" if column == "region" else ""
+        remedy = {"region": f" {NO_REGION_REMEDY}", "gpu_model": f" {NO_GPU_REMEDY}"}.get(column, "")
         hint = describe_nearest(name, names)
         if column == "instance_type" and (date := shipped.last_sold(name)):
             hint = f"The shipped prices of {date} contain it: use Catalog.embedded({date!r}), or --date {date}."

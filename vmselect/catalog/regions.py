@@ -21,8 +21,9 @@ _EU = (
 GROUPS: dict[str, frozenset[str]] = {
     "eu": frozenset(_EU),
     "europe": frozenset((*_EU, "AL", "BA", "CH", "GB", "IS", "LI", "MD", "ME", "MK", "NO", "RS", "UA")),
+    "uk": frozenset({"GB"}),
 }
-"""Groups of countries: the European Union, and Europe (without Russia)."""
+"""Groups of countries: the European Union, Europe (without Russia), and the usual name of the country ``gb``."""
 
 
 @functools.cache

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 _FORMULA_STARTS = ("=", "+", "-", "@", "\N{REPLACEMENT CHARACTER}")
 
+WRAPPED_WIDTH = 20
+"""Characters of a wrapped column in a narrow terminal: the names of most regions fit."""
 PROGRESS_SECONDS = 2.0
 """Seconds after which a command shows a spinner."""
 
@@ -248,28 +250,39 @@ def print_table(
     *,
     title: str = "",
     spare: Collection[str] = (),
+    optional: Sequence[str] = (),
     best: int | None = None,
     wrapped: Collection[str] | None = None,
 ) -> None:
     """Print ``columns`` of ``rows`` as a table; see :func:`emit` for ``spare``. The row ``best`` is bold.
 
-    In a narrow terminal, the columns ``wrapped`` are wrapped, by default all.
+    In a narrow terminal, the columns ``wrapped`` are wrapped, by default all. There, columns in ``optional`` are
+    omitted, the first one first, until those that are wrapped have at least :data:`WRAPPED_WIDTH` characters.
     """
     _replace_unprintable()
     # A pipe has no width: do not wrap cells there.
     console = Console(highlight=False, width=None if sys.stdout.isatty() else 400)
-    widths = [max(map(cell_len, (column, *(_shown(row.get(column)) for row in rows)))) + 2 for column in columns]
-    if sum(widths) - 2 > console.width:
-        columns = [c for c in columns if c not in spare or len({_shown(row.get(c)) for row in rows}) > 1]
-    table = Table(title=Text(printable(title)) if title else None, title_justify="left", box=None, pad_edge=False)
+    cells = {column: [column, *(_shown(row.get(column)) for row in rows)] for column in columns}
+    widths = {column: max(map(cell_len, texts)) + 2 for column, texts in cells.items()}
+    if sum(widths.values()) - 2 > console.width:
+        columns = [column for column in columns if column not in spare or len(set(cells[column][1:])) > 1]
+    for column in wrapped or ():
+        widths[column] = min(widths.get(column, 0), WRAPPED_WIDTH + 2)
+    for column in optional:
+        if sum(widths[shown] for shown in columns) - 2 > console.width:
+            columns = [shown for shown in columns if shown != column]
+    if title:  # not of the table, which would wrap it at its own width
+        console.print(Text(printable(title), style="italic"), soft_wrap=True)
+    table = Table(box=None, pad_edge=False)
     for column in columns:
         numeric = any(isinstance(v := row.get(column), int | float) and not isinstance(v, bool) for row in rows)
         table.add_column(
             Text(printable(column)), justify="right" if numeric else "left", overflow="fold",
             no_wrap=wrapped is not None and column not in wrapped,
         )  # fmt: skip
-    for position, row in enumerate(rows):
-        table.add_row(*(Text(_shown(row.get(c))) for c in columns), style="bold" if position == best else None)
+    for position in range(len(rows)):
+        texts = (Text(cells[column][position + 1]) for column in columns)
+        table.add_row(*texts, style="bold" if position == best else None)
     console.print(table)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 import typer
 from rich.console import Console
@@ -38,13 +38,19 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="Show, check and refresh the prices of VM types.", no_args_is_help=True)
 
-SPARE = ("provider", "service", "region", "market", "date", "retired", "stale", "source", "note")
 COLUMNS = (
-    "provider", "instance_type", "region", "regions_compared", "market", "gpu_model", "gpu_count", "gpu_memory_gib",
-    "vcpus", "memory_gib", "usd_per_hour", "usd_per_gpu_hour", "date", "stale",
+    "machine", "GPU", "GB", "vCPUs", "GiB", "where", "regions", "market", "USD/h", "USD/GPU-h", "date", "remark",
 )  # fmt: skip
-"""Columns of the table of prices. CSV and JSON have all columns."""
+"""Columns of the table of prices. CSV and JSON have all fields of a price."""
+SPARE = ("regions", "market", "remark")
+"""Columns that a narrow terminal does not need if all rows are equal in them."""
+OPTIONAL = ("GB", "GiB", "vCPUs", "regions")
+"""Columns that are omitted in a narrow terminal."""
 GPU_COLUMNS = ("GPU", "GB", "on demand", "where", "spot", "spot where", "providers")
+ONE_PRICE = (
+    "* One price in every region of the provider, which says nothing about where the machine is available. "
+    "--region all lists the regions."
+)
 ProviderOption = Annotated[list[str] | None, typer.Option("--provider", help="Providers, as in aws,gcp.")]
 RegionOption = Annotated[list[str] | None, typer.Option("--region", help="Regions, as in us-east-1,eastus.")]
 PlaceOption = Annotated[
@@ -164,9 +170,16 @@ def show(
     )  # fmt: skip
     rows = matching.rows.head(top) if top else matching.rows
     title = f"{format_count(len(matching.rows), 'price')} in USD per hour, {matching.origin}"
-    columns = COLUMNS if format is Format.table else ()
-    emit(frame_rows(rows), price_model(), format=format, title=title, columns=columns, spare=SPARE)
-    print_err(matching.findings)
+    remarks: list[object] = []
+    if format is Format.table:
+        lines = _list_offers(rows, prices)
+        # A column of markets leaves no place for the price of the machine beside that of its GPUs.
+        optional = (*OPTIONAL, "USD/h") if gpu and rows["market"].nunique() > 1 else OPTIONAL
+        print_table(lines, COLUMNS, title=title, spare=SPARE, optional=optional, wrapped=("machine", "where"))
+        remarks = [ONE_PRICE] if any(line["where"].endswith("*") for line in lines) else []
+    else:
+        emit(frame_rows(rows), price_model(), format=format)
+    print_err([*remarks, *matching.findings])
     if len(rows) < len(matching.rows):
         left = len(matching.rows) - len(rows)
         verb = "matches" if left == 1 else "match"
@@ -192,35 +205,77 @@ def _show_gpus(
     markets = ["on_demand", "spot"] if market == [BY_NAME["market"].default] else market
     summary = prices.gpus(provider, region=region, market=markets)
     rows = summary.head(top) if top else summary
+    remarks: list[object] = []
     if format is Format.table:
+        anywhere = set() if region else _sold_at_one_price(prices)
         lines = [
             dict(
                 zip(
                     GPU_COLUMNS,
                     (
-                        row.gpu_model, row.gpu_memory_gib, row.usd_per_gpu_hour, _join(row.provider, row.region),
-                        row.spot_usd_per_gpu_hour, _join(row.spot_provider, row.spot_region), row.providers,
+                        row.gpu_model, row.gpu_memory_gib, _round(row.usd_per_gpu_hour),
+                        _place(row.provider, row.region, (row.provider, row.instance_type, "on_demand") in anywhere),
+                        _round(row.spot_usd_per_gpu_hour),
+                        _place(row.spot_provider, row.spot_region, (row.spot_provider, row.spot_instance_type, "spot")
+                               in anywhere),
+                        row.providers,
                     ),
                     strict=True,
                 )
             )
             for row in rows.itertuples()
         ]  # fmt: skip
-        print_table(lines, list(GPU_COLUMNS), title=f"Cheapest USD per GPU-hour, {prices.origin}")
+        title = f"Cheapest USD per GPU-hour, {prices.origin}"
+        places = ("where", "spot where")
+        print_table(lines, GPU_COLUMNS, title=title, optional=("providers",), wrapped=places)
+        remarks = [ONE_PRICE] if any(line[place].endswith("*") for line in lines for place in places) else []
     else:
         emit(frame_rows(rows), GpuPrices, format=format)
     dates = prices.offers(provider, region=region, retired=False)["date"].astype(str).unique()
     age = prices.outdated or describe_age(dates, today=prices.as_of)
     hint = "Show the VM types with a GPU by price with --gpu, as in --gpu H100 --region eu."
-    print_err([*prices.findings, *([age] if age else []), *([hint] if format is Format.table else [])])
+    print_err([*remarks, *prices.findings, *([age] if age else []), *([hint] if format is Format.table else [])])
     if not len(rows):
         print_err(["No GPU matches these options. Choose another --market, --provider or --region."])
         raise typer.Exit(1)
 
 
-def _join(provider: object, region: object) -> str:
-    """Return provider and region as one text; empty if there is no offer."""
-    return f"{provider} {region}" if isinstance(provider, str) else ""
+def _list_offers(offers: pd.DataFrame, prices: Catalog) -> list[dict[str, Any]]:
+    """Return the lines of a table of ``offers``, which are of ``prices``."""
+    anywhere = _sold_at_one_price(prices) if (offers["regions_compared"] > 1).any() else set()
+    lines = []
+    for row in offers.itertuples():
+        count = "" if row.gpu_count == 1 else f"{row.gpu_count:g} x "
+        everywhere = row.regions_compared > 1 and (row.provider, row.instance_type, row.market) in anywhere
+        cells = (
+            row.instance_type, f"{count}{row.gpu_model}" if row.gpu_model else "", row.gpu_memory_gib, row.vcpus,
+            row.memory_gib, _place(row.provider, row.region, everywhere), row.regions_compared, row.market,
+            row.usd_per_hour, _round(row.usd_per_gpu_hour), row.date,
+            ", ".join(name for name in ("stale", "retired") if getattr(row, name)),
+        )  # fmt: skip
+        lines.append(dict(zip(COLUMNS, cells, strict=True)))
+    return lines
+
+
+def _sold_at_one_price(prices: Catalog) -> set[tuple[str, str, str]]:
+    """Provider, VM type and market of the offers that have one price in all regions of their provider."""
+    from vmselect.catalog.guards import ONE_PRICE as ONE_PRICE_FLAG
+
+    flags = prices.unrestricted.check()
+    flags = flags[flags["flag"] == ONE_PRICE_FLAG.name]
+    return set(zip(flags["provider"], flags["instance_type"], flags["market"], strict=True))
+
+
+def _round(usd: float) -> float:
+    """Return a price with four digits."""
+    return float(f"{usd:.4g}")
+
+
+def _place(provider: object, region: object, everywhere: bool) -> str:
+    """Return provider and region as one text, with a mark in place of any region; empty if there is no offer."""
+    if not isinstance(provider, str):
+        return ""
+    return f"{provider} *" if everywhere else f"{provider} {region}"
 
 
 def split(names: list[str] | None) -> list[str] | None:

@@ -5,14 +5,17 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
+import sys
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
 import vmselect as vs
 from vmselect.catalog.sources import build_table
-from vmselect.cli.prices import app, split
-from vmselect.errors import CatalogError, RefreshError
+from vmselect.cli.prices import app, show, split
+from vmselect.errors import ArgumentError, CatalogError, RefreshError
 
 
 def run(*arguments: str):
@@ -54,6 +57,58 @@ def test_show_prints_a_table_cheapest_first_and_the_age_apart(monkeypatch) -> No
     cheapest = vs.Catalog.embedded().offer("Standard_NC4as_T4_v3")  # whatever it costs today
     assert f"{cheapest.usd_per_hour:g}" in lines[2]
     assert cheapest.date in shown.stderr
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def show_in_terminal(width: int, monkeypatch: pytest.MonkeyPatch, **options: Any) -> list[str]:
+    """The lines that ``prices show`` prints to a terminal of this width, without colors."""
+    terminal = Terminal()
+    with monkeypatch.context() as patch:
+        patch.setenv("COLUMNS", str(width))
+        patch.setattr(sys, "stdout", terminal)
+        show(**options)
+    return re.sub(r"\x1b\[[0-9;]*m", "", terminal.getvalue()).splitlines()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"gpu": ["H100"]}, {"gpu": ["H100", "A100"], "market": "all"}, {"instance_type": ["g5.xlarge", "p3.2xlarge"]},
+     {"provider": ["lambda"], "gpu": ["A10"]}],
+)  # fmt: skip
+def test_the_table_of_prices_fits_a_terminal(options: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    for width, lines_per_price in ((80, 4), (100, 2)):
+        _, head, *lines = show_in_terminal(width, monkeypatch, **options)
+        assert max(map(len, (head, *lines))) <= width
+        # Names may be wrapped, numbers and dates are not.
+        whole = r" \d{4}-\d\d-\d\d" if options else r" \d+\.\d+"
+        assert sum(bool(re.search(whole, line)) for line in lines) >= len(lines) / lines_per_price
+        assert {"USD/GPU-h", "date"} <= set(head.split()) or not options
+
+
+def test_the_table_marks_stale_and_retired_prices() -> None:
+    shown = run("show", "p3.2xlarge", "g5.xlarge", "--region", "us-east-1").stdout.splitlines()
+    assert {line.split()[0]: line.split()[-1] for line in shown[2:]}["p3.2xlarge"] == "retired"
+    marks = [line.rstrip().endswith("stale") for line in run("show", "--gpu", "H100").stdout.splitlines()[2:]]
+    assert marks == sorted(marks)
+    assert any(marks)
+
+
+def test_the_table_names_no_region_where_all_have_one_price() -> None:
+    shown = run("show", "--gpu", "A10", "--provider", "lambda")
+    assert "lambda *" in shown.stdout
+    assert "--region all" in shown.stderr
+    for options in (["--gpu", "A10", "--region", "all"], ["--gpu", "A10", "--region", "us-east-1"]):
+        assert "lambda us-east-1" in run("show", *options, "--provider", "lambda").stdout
+    assert "*" not in run("show", "--provider", "aws").stdout
+
+
+def test_the_table_of_gpus_has_no_reserved_prices() -> None:
+    assert isinstance(run("show", "--market", "reserved_1y").exception, ArgumentError)
+    assert run("show", "--market", "reserved_1y", "--gpu", "H100").exit_code == 0
 
 
 def test_show_as_json_and_csv_can_be_read_back(tmp_path) -> None:

@@ -38,6 +38,7 @@ def test_countries_are_codes_and_groups_contain_codes() -> None:
         ("eu", "eu-central-1", "eu-west-2"),  # London
         ("EU", "eu-west-1", "us-east-1"),
         ("europe", "eu-west-2", "me-central-1"),
+        ("uk", "eu-west-2", "eu-west-1"),
         ("us", "eastus", "canadacentral"),
         ("de", "europe-west3", "europe-west4"),
         ("US", "US", "CA"),  # RunPod's regions are countries

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -67,6 +68,24 @@ def test_a_narrow_terminal_omits_columns_in_which_rows_are_equal(
         print_table(rows, ["name", "region", "time"], spare=["name", "region"])
         heads.append(capsys.readouterr().out.splitlines()[0])
     assert [[name in head for name in rows[0]] for head in heads] == [[True, True, True], [True, False, True]]
+
+
+def test_a_narrow_terminal_omits_optional_columns_one_after_the_other_and_wraps_long_names(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    row = {"machine": "a-machine-with-a-name-of-40-characters--", "cores": 8, "memory": 32, "usd": 12.5}
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    heads = []
+    for width in (80, 40, 33, 20):
+        monkeypatch.setenv("COLUMNS", str(width))
+        title = "A title of a price table"
+        print_table([row], list(row), title=title, optional=["cores", "memory"], wrapped=["machine"])
+        lines = re.sub(r"\x1b\[[0-9;]*m", "", capsys.readouterr().out).splitlines()
+        assert lines[0] == title  # whole, whatever the width
+        assert max(map(len, lines[1:])) <= width
+        assert "".join(line[: line.index("  ")] for line in lines[2:]) == row["machine"]
+        heads.append(lines[1].split())
+    assert heads == [list(row), ["machine", "memory", "usd"], ["machine", "usd"], ["machine", "usd"]]
 
 
 @pytest.mark.parametrize("name", ["=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1", " =1", "\x1b=1"])
