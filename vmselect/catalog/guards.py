@@ -8,6 +8,7 @@ before.
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
@@ -16,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from vmselect.catalog.age import aging_of
+from vmselect.catalog.age import aging_of, today
 from vmselect.catalog.offer import KEY, concat_frames
 from vmselect.findings import Finding
 from vmselect.units import format_count, list_some
@@ -29,8 +30,9 @@ FAR = 4.0
 """Ratio to the median per GPU-hour from which a price is flagged. In the prices of 2026-08-22 of 23 providers, 19 of
 11,746 GPU prices are lower: V100 machines that nobody can rent, and spot prices of 2024."""
 HALF = 0.5
-"""Ratio to another price of the same offer below which a list price is flagged. SkyPilot's prices of H100 machines of
-Google were half of the true ones for 18 months; the largest cut of a list price of AWS was 44 %."""
+"""Ratio to another price of the same machine below which a list price is flagged. SkyPilot's prices of H100 machines of
+Google were half of the true ones for 18 months; the largest cut of a list price of AWS was 44 %. In the prices of
+2026-08-22, no list price is below 0.76 of the next one of the same machine in another region."""
 EQUAL = 1e-4
 """Relative difference up to which two prices are equal: price lists round to four digits."""
 FEWEST_REGIONS = 3
@@ -71,8 +73,8 @@ OLD_CONTENT = Flag(
     "the spot prices of the provider, here {price:g}, have not changed since an earlier date",
 )  # fmt: skip
 HALF_PRICE = Flag(
-    "half-price", True, "{are} below half of another price of the same offer",
-    "the price {price:g} is below half of another price of the same offer, {other:g}",
+    "half-price", True, "{are} below half of another price of the same machine",
+    "the price {price:g} is below half of another price of the same machine, {other:g}",
 )  # fmt: skip
 FAR_BELOW = Flag(
     "far-below-median", True, f"{{are}} less than 1/{FAR:g} of the median per GPU-hour of the GPU model",
@@ -84,11 +86,15 @@ FAR_ABOVE = Flag(
     f"{{are}} more than {FAR:g} times the median per GPU-hour of the GPU model",
     FAR_BELOW.reason,
 )
+FUTURE = Flag(
+    "future-date", False, "{are} dated in the future, so that nobody knows how old",
+    "the date of the price {price:g} has not come yet, so it is not known how old the price is",
+)  # fmt: skip
 ONE_PRICE = Flag(
     "one-price-everywhere", False, "{are} the same in every region, which says nothing about availability",
     "the price {price:g} is the same in every region, so it is not known where the machine is available",
 )  # fmt: skip
-FLAGS = (PLACEHOLDER, SPOT_ABOVE, OLD_CONTENT, HALF_PRICE, FAR_BELOW, FAR_ABOVE, ONE_PRICE)
+FLAGS = (PLACEHOLDER, SPOT_ABOVE, OLD_CONTENT, HALF_PRICE, FAR_BELOW, FAR_ABOVE, FUTURE, ONE_PRICE)
 """All flags. Of several flags of a price, the first one is reported."""
 SUSPICIOUS = tuple(pattern.name for pattern in FLAGS if pattern.implausible)
 """Flags of prices that may look better than they are."""
@@ -172,8 +178,10 @@ def _find_spot(table: _Table) -> Iterator[tuple[Flag, Bools, Floats]]:
     offer = table.number("provider", "service", "instance_type", "region")
     current = ~table.of_reference
     on_demand = np.full(offer.max(initial=-1) + 1, np.nan)
-    rows = table.is_market("on_demand") & current
-    on_demand[offer[rows]] = table.price[rows]
+    # Without a price on demand beside it, a spot price is compared with the one known before.
+    for rows in (table.of_reference, current):
+        rows = rows & table.is_market("on_demand")
+        on_demand[offer[rows]] = table.price[rows]
     beside = on_demand[offer]
     spot = table.is_market("spot") & current & ~np.isnan(beside)
     with np.errstate(invalid="ignore"):
@@ -226,7 +234,7 @@ def _find_outliers(table: _Table) -> Iterator[tuple[Flag, Bools, Floats]]:
 
 
 def _find_changes(table: _Table) -> Iterator[tuple[Flag, Bools, Floats]]:
-    """List prices that were halved, and spot prices that did not change, since the prices known before."""
+    """Yield prices that were halved, spot prices that did not change since the prices known before, and future ones."""
     key = table.number(*KEY)
     before, then = np.full(key.max(initial=-1) + 1, np.nan), np.zeros(key.max(initial=-1) + 1, dtype=np.int64)
     before[key[table.of_reference]] = table.price[table.of_reference]
@@ -234,7 +242,7 @@ def _find_changes(table: _Table) -> Iterator[tuple[Flag, Bools, Floats]]:
     common = ~table.of_reference & ~np.isnan(before[key])
     other = before[key]
     with np.errstate(invalid="ignore"):
-        yield HALF_PRICE, common & table.is_market("on_demand") & (table.price < HALF * other), other
+        yield HALF_PRICE, *_find_halves(table, other)
         long_after = common & table.is_market("spot") & (table.days - then[key] > UNCHANGED_DAYS)
         same = long_after & (np.abs(table.price / other - 1) <= EQUAL)
     provider = table.codes["provider"]
@@ -243,6 +251,26 @@ def _find_changes(table: _Table) -> Iterator[tuple[Flag, Bools, Floats]]:
     compared, unchanged = (np.bincount(provider[rows], minlength=len(names)) for rows in (long_after, same))
     frozen = moving & (unchanged >= UNCHANGED_PRICES) & (unchanged >= NEARLY_ALL * compared)
     yield OLD_CONTENT, same & frozen[provider], other
+    if table.of_reference.any():
+        # Nothing is after the prices known before: the clock of a computer may be wrong.
+        latest = max((today() - dt.date(1970, 1, 1)).days, int(table.days[table.of_reference].max()))
+        tomorrow = latest + 1  # today elsewhere on earth
+        yield FUTURE, ~table.of_reference & (table.days > tomorrow), np.full(len(key), np.nan)
+
+
+def _find_halves(table: _Table, before: Floats) -> tuple[Bools, Floats]:
+    """Return the list prices that were halved since ``before``, and what they were compared with.
+
+    The price in a new region is compared with that of the cheapest region before, except on a marketplace, where the
+    regions have different hosts.
+    """
+    kind = table.number("provider", "service", "instance_type", "market")
+    least = np.full(kind.max(initial=-1) + 1, np.inf)
+    np.minimum.at(least, kind[table.of_reference], table.price[table.of_reference])
+    hosts = [aging_of(str(name), "on_demand").marketplace for name in table.names["provider"]]
+    new = np.isnan(before) & ~np.array(hosts, dtype=bool)[table.codes["provider"]]
+    other = np.where(new & np.isfinite(least[kind]), least[kind], before)
+    return ~table.of_reference & table.is_market("on_demand") & (table.price < HALF * other), other
 
 
 def _is_moving(provider: str) -> bool:

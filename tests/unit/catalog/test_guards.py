@@ -86,7 +86,53 @@ def test_one_price_in_every_region_is_flagged_but_not_implausible(tmp_path: Path
     assert not flags_of(plant(tmp_path, rows[:4]))  # two regions may have the same price
 
 
-def test_spot_prices_that_never_changed_are_older_than_dated(tmp_path: Path, shipped: pd.DataFrame) -> None:
+def test_half_of_the_price_of_the_cheapest_region_is_flagged_in_a_new_region(tmp_path: Path) -> None:
+    cheapest = float(vs.Catalog.embedded(DAY).offers(instance_type="p5.48xlarge")["usd_per_hour"].min())
+    new = aws("p5.48xlarge", 0.49 * cheapest, region="us-new-1", gpu_model="H100", gpu_count=8)
+    assert flags_of(plant(tmp_path, [new])) == {("p5.48xlarge", "on_demand"): ("half-price", True)}
+    assert not flags_of(plant(tmp_path, [new | {"usd_per_hour": 0.51 * cheapest}]))
+    # The hosts of a marketplace differ by region.
+    host = vs.Catalog.embedded(DAY).offers("vast", gpu="H100").iloc[0][["provider", "instance_type", "usd_per_hour"]]
+    other = {"region": "new", "usd_per_hour": 0.45 * host["usd_per_hour"]}
+    assert not flags_of(plant(tmp_path, [host.to_dict() | other]))
+
+
+def test_no_shipped_list_price_is_near_half_of_another_region(shipped: pd.DataFrame) -> None:
+    lists = shipped[(shipped["market"] == "on_demand") & ~shipped["retired"]]
+    types = lists.groupby(["provider", "service", "instance_type"], observed=True)["usd_per_hour"]
+    lowest, next_lowest = types.nsmallest(1).groupby(level=[0, 1, 2]).max(), types.nsmallest(2).groupby(level=[0, 1, 2])
+    assert (lowest / next_lowest.max()).min() > 0.75
+
+
+def test_a_spot_price_alone_is_compared_with_the_shipped_price_on_demand(tmp_path: Path) -> None:
+    rows = [aws("g4dn.xlarge", usd, market="spot", region=region) for usd, region in ((0.6, "us-east-1"), (0.2, "x"))]
+    assert flags_of(plant(tmp_path, rows[:1])) == {("g4dn.xlarge", "spot"): ("spot-above-on-demand", True)}
+    assert not flags_of(plant(tmp_path, rows[1:]))
+    # The price on demand beside it goes first.
+    beside = aws("g4dn.xlarge", 0.7)
+    assert not flags_of(plant(tmp_path, [rows[0], beside]))
+
+
+def test_a_date_that_has_not_come_is_flagged_and_named_with_the_recommendation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("VMSELECT_TODAY", "2026-09-01")
+    rows = [aws("g4dn.xlarge", 0.5, date=date) for date in ("2026-09-01", "2026-09-02", "2026-09-03", "2062-08-22")]
+    flags = [flags_of(plant(tmp_path, [row])) for row in rows]
+    flagged = {("g4dn.xlarge", "on_demand"): ("future-date", False)}
+    assert flags == [{}, {}, flagged, flagged]
+    ranking = vs.rank([make_profile("g4dn.xlarge", 0.1)], epochs=1, catalog=plant(tmp_path, rows[3:]), region="all")
+    assert "future-date" in {finding.code for finding in ranking.findings}
+    # A computer whose clock is wrong still ranks by the shipped prices.
+    monkeypatch.setenv("VMSELECT_TODAY", "2020-01-01")
+    assert "future-date" not in set(vs.Catalog.embedded().check()["flag"])
+    assert not flags_of(plant(tmp_path, [aws("g4dn.xlarge", 0.5, date=DAY)]))
+
+
+def test_spot_prices_that_never_changed_are_older_than_dated(
+    tmp_path: Path, shipped: pd.DataFrame, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("VMSELECT_TODAY", "2026-11-01")
     spot = shipped[(shipped["provider"] == "azure") & (shipped["market"] == "spot") & ~shipped["retired"]].head(8)
     rows = spot[[*KEY, "usd_per_hour"]].to_dict("records")
     catalog = plant(tmp_path, rows, date="2026-11-01")
@@ -110,13 +156,14 @@ def test_no_planted_fault_is_recommended(tmp_path: Path) -> None:
     planted = [
         aws("g4dn.xlarge", 0.60, market="spot", **T4),
         aws("g4dn.2xlarge", 0.3, **T4),  # the shipped price is 0.752
+        aws("g4dn.4xlarge", 0.3, region="us-new-1", **T4),  # 1.204 in the cheapest region that ships
         {"provider": "cloud", "instance_type": "cheap-t4", "usd_per_hour": 0.05, **T4},
         *(row | {"region": "us-east-1"} for row in PLACEHOLDER),
         {"provider": "hyperbolic", "instance_type": "frozen", "usd_per_hour": 0.01, "date": "2025-08-01"},
         {"provider": "vast", "instance_type": "gone", "usd_per_hour": 0.02, "date": "2026-08-01"},
     ]
     catalog = plant(tmp_path, honest + planted)
-    names = ("g4dn.xlarge", "g4dn.2xlarge", "g5.xlarge", "cheap-t4", "frozen", "gone", "a")
+    names = ("g4dn.xlarge", "g4dn.2xlarge", "g4dn.4xlarge", "g5.xlarge", "cheap-t4", "frozen", "gone", "a")
     profiles = [make_profile(name, 0.1, provider=None, region=None) for name in names]
     ranking = vs.rank(profiles, epochs=10, catalog=catalog, market="all", region="all")
     ranked = {(row.instance_type, row.market) for row in ranking}
@@ -124,7 +171,7 @@ def test_no_planted_fault_is_recommended(tmp_path: Path) -> None:
     assert ranking.best.instance_type == "g4dn.xlarge"
     codes = {entry.candidate.split(",")[0]: entry.reason_code for entry in ranking.excluded}
     assert codes == {
-        "g4dn.2xlarge": "implausible_price", "cheap-t4": "implausible_price",
+        "g4dn.2xlarge": "implausible_price", "g4dn.4xlarge": "implausible_price", "cheap-t4": "implausible_price",
         "frozen": "stale_price", "gone": "stale_price",
     }  # fmt: skip
     assert {finding.code for finding in ranking.findings} >= {
