@@ -333,28 +333,39 @@ class _Shelf:
             self._inside[key] = np.logical_or.reduce([select_regions(self.offers, place) for place in key])
         return rows[self._inside[key][rows]]
 
-    def choose(self, places: Sequence[str] | None) -> tuple[Bools, Ints]:
-        """Whether each row is the cheapest region of one of the ``places``, and of how many regions; 1 for others."""
+    def choose(self, places: Sequence[str] | None, home: tuple[str, str] | None) -> tuple[Bools, Ints]:
+        """Whether each row is the cheapest region of one of the ``places``, and of how many regions; 1 for others.
+
+        A row in ``places`` of the provider and region ``home`` is chosen, too.
+        """
         chosen, compared = np.zeros(len(self.offers), dtype=bool), np.ones(len(self.offers), dtype=np.intp)
         for place in [None] if places is None else places:
             here = np.flatnonzero(self._rented & select_regions(self.offers, place))
             cheapest, counts = find_cheapest_regions(self.offers.iloc[here])
             chosen[here[cheapest]], compared[here[cheapest]] = True, counts
+            if home is not None:
+                chosen[here[(self._providers[here] == home[0]) & (self.regions[here] == home[1])]] = True
         return chosen, compared
 
 
 def match_offers(
-    machines: Sequence[MachineEstimate] | Sequence[Service], catalog: Catalog, *, regions: Sequence[str] | None
+    machines: Sequence[MachineEstimate] | Sequence[Service],
+    catalog: Catalog,
+    *,
+    regions: Sequence[str] | None,
+    home: tuple[str, str] | None = None,
 ) -> tuple[pd.DataFrame, list[Ints], list[Excluded]]:
     """Table of the offers in all markets, row numbers of the offers of each machine, and machines without an offer.
 
     If ``regions`` is empty, offers of all regions are used. Otherwise, of each of the ``regions`` (a region, a country
     or a group of them), the cheapest offer in each market is used. If it is None, offers of the region in which the
     machine was measured are used, or the cheapest of all regions if that region is unknown. The column
-    ``regions_compared`` of the table has the number of regions of which an offer is the cheapest.
+    ``regions_compared`` of the table has the number of regions of which an offer is the cheapest. Wherever regions are
+    compared, an offer of the provider and region ``home``, where the data are, is used besides the cheapest one, which
+    may cost more with the traffic.
     """
     shelf = _Shelf({machine.instance_type for machine in machines}, catalog)
-    cheapest, compared = shelf.choose(regions)
+    cheapest, compared = shelf.choose(regions, home)
     shelf.offers["regions_compared"] = compared
     matched: list[Ints] = []
     unmatched: list[MachineEstimate | Service] = []
@@ -437,7 +448,8 @@ def join_offers(
 ) -> tuple[Candidates, list[Excluded]]:
     """Candidates: each machine estimate with its offers in all markets; and the machine estimates without an offer."""
     # Offers of all markets are joined, so that the page can change the market without a new ranking.
-    offers, matched, excluded = match_offers(machine_estimates, catalog, regions=settings.region)
+    home = transfer.home if transfer else None
+    offers, matched, excluded = match_offers(machine_estimates, catalog, regions=settings.region, home=home)
     which = np.repeat(np.arange(len(matched), dtype=np.intp), [len(rows) for rows in matched])
     offer = np.concatenate([np.zeros(0, dtype=np.intp), *matched])
     # The billing increment and minimum are 0 if the provider's terms are not known.

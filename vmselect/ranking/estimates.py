@@ -577,8 +577,9 @@ class Transfer:
         records: transfer records; each applies to machines of its instance type.
         download_seconds_per_mb: seconds per megabyte from the store, for machines without a transfer record.
         upload_seconds_per_mb: seconds per megabyte to the store, for machines without a transfer record.
-        usd_per_gb: price per gigabyte that leaves the store. Default: the provider's egress price if ``provider`` is
-            given, otherwise the price in the records, or 0 if store and machine are in the same cloud.
+        usd_per_gb: price per gigabyte that leaves the store; with ``provider``, for machines elsewhere. Default: the
+            provider's egress price if ``provider`` is given, otherwise the price in the records, or 0 if store and
+            machine are in the same cloud.
         provider: provider whose cloud contains the data, such as ``aws``.
         region: region of the data, such as ``us-east-1``.
     """
@@ -630,6 +631,13 @@ class Transfer:
                 charged.append(self._add(estimate, measured, records))
         return charged, excluded
 
+    @property
+    def home(self) -> tuple[str, str] | None:
+        """Provider and region in which the data are free; None if they are not known."""
+        if self.provider is None or self.region is None or not self.data_gb:
+            return None
+        return self.provider, self.region
+
     def price_offers(self, offers: pd.DataFrame) -> Moves | None:
         """What moving the data to the machine of each of ``offers`` costs; None if it is not known where they are."""
         if self.provider is None or not self.data_gb:
@@ -639,10 +647,10 @@ class Transfer:
         here = home if self.region is None else home & (offers["region"] == self.region).to_numpy()
         price = egress_price(self.provider)
         known = price is not None or self.usd_per_gb is not None
-        usd = np.zeros(len(offers))
+        rates = np.full(len(offers), self.usd_per_gb or 0.0)
         if price is not None and self.usd_per_gb is None:
-            rates = [price.towards(str(name), same_region=False) for name in offers["provider"]]
-            usd = np.where(here, 0.0, np.array(rates, dtype=float) * self.data_gb)
+            rates[:] = [price.towards(str(name), same_region=False) for name in offers["provider"]]
+        usd = np.where(here, 0.0, rates * self.data_gb)
         place = " ".join(filter(None, (self.provider, self.region)))
         return Moves(place=place, data_gb=self.data_gb, usd=usd, elsewhere=~here, known=known)
 
@@ -675,10 +683,9 @@ class Transfer:
         low, high = ((side[0] + square, side[1], side[2]) for side in (runtime.low, runtime.high))
         terms = {name: (seconds, 0.0) for name, (seconds, _) in durations.items()}
         longer = replace(runtime, terms={**runtime.terms, **terms}, low=low, high=high)
-        usd_per_gb = self.usd_per_gb
-        if usd_per_gb is None and self.provider is not None:
-            usd_per_gb = 0.0  # depends on the region of the offer: :meth:`price_offers`
-        elif usd_per_gb is None:
+        # With the provider of the data, the price depends on the region of the offer: :meth:`price_offers`.
+        usd_per_gb = self.usd_per_gb if self.provider is None else 0.0
+        if usd_per_gb is None:
             # Data that stays within a cloud costs nothing. Of several prices, the highest is the safe one.
             paid = [
                 record.egress_usd_per_gb

@@ -168,7 +168,25 @@ def test_data_in_a_cloud_cost_its_price_to_other_clouds_and_regions() -> None:
     assert costs(rank_from(provider="gcp", region="us-central1")) == nothing | {"us-east-1": 12.0, "us-west-2": 12.0}
     assert costs(rank_from(provider="runpod", region="US")) == nothing
     given = rank_from(provider="aws", region="us-east-1", usd_per_gb=0.5)
-    assert set(costs(given).values()) == {50.0}
+    assert costs(given) == {"us-east-1": 0.0, "us-west-2": 50.0, "us-central1": 50.0}
+    assert set(costs(rank_from(usd_per_gb=0.5)).values()) == {50.0}  # nobody knows where the data are
+
+
+def test_the_region_of_the_data_is_ranked_beside_the_cheapest_one() -> None:
+    profiles = [make_epoch_profile("g2-standard-4", 3600.0, provider=None, region=None)]
+
+    def places(size: float, region: Any = None) -> list[tuple[str, bool]]:
+        moves = {"data_gb": size, "download_seconds_per_mb": 0.01, "provider": "gcp", "region": "europe-west4"}
+        ranking = vs.rank(profiles, epochs=1, region=region, catalog=WORLD, transfer=moves)
+        return [(row.region, row.regions_compared > 1) for row in ranking]
+
+    cheapest = vs.rank(profiles, epochs=1, catalog=WORLD).best.region
+    assert cheapest != "europe-west4"
+    assert places(0) == [(cheapest, True)]
+    assert places(0.001) == [(cheapest, True), ("europe-west4", False)]
+    assert places(100) == [("europe-west4", False), (cheapest, True)]
+    assert places(100, "us") == [(cheapest, True)]  # a restriction goes first
+    assert places(100, "europe-west4") == [("europe-west4", False)]
 
 
 def test_a_machine_away_from_the_data_has_a_finding() -> None:
