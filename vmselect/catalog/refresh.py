@@ -365,7 +365,8 @@ def _refuse_implausible(
         f"{offer.instance_type} {offer.market} ({flagged.reason(row, float(usd[row]))})"
         for row, offer in zip(rows.tolist(), frame.iloc[rows].itertuples(), strict=True)
     ]
-    message = f"{format_count(len(rows), 'price')} of {provider} {region} were refused: {list_some(listed, REFUSED)}."
+    verb = "was" if len(rows) == 1 else "were"
+    message = f"{format_count(len(rows), 'price')} of {provider} {region} {verb} refused: {list_some(listed, REFUSED)}."
     remedy = f"Their earlier prices stay in use. If the new ones are right, add them as your own ({OWN_PRICE})."
     kept = frame[~flagged.implausible].reset_index(drop=True)
     if stored is not None:

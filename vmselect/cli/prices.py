@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
@@ -46,6 +47,14 @@ SPARE = ("regions", "market", "remark")
 """Columns that a narrow terminal does not need if all rows are equal in them."""
 OPTIONAL = ("GB", "GiB", "vCPUs", "regions")
 """Columns that are omitted in a narrow terminal."""
+FLAG_COLUMNS = {
+    "machine": "instance_type", "where": "", "market": "market", "USD/h": "usd_per_hour", "date": "date",
+    "source": "source", "flag": "flag", "left out": "implausible", "reason": "reason",
+}  # fmt: skip
+CHANGE_COLUMNS = {
+    "change": "change", "machine": "instance_type", "where": "", "market": "market", "earlier USD/h":
+    "old_usd_per_hour", "USD/h": "new_usd_per_hour", "%": "percent", "earlier date": "old_date", "date": "new_date",
+}  # fmt: skip
 GPU_COLUMNS = ("GPU", "GB", "on demand", "where", "spot", "spot where", "providers")
 ONE_PRICE = (
     "* One price in every region of the provider, which says nothing about where the machine is available. "
@@ -257,6 +266,16 @@ def _list_offers(offers: pd.DataFrame, prices: Catalog) -> list[dict[str, Any]]:
     return lines
 
 
+def _print_places(prices: pd.DataFrame, columns: Mapping[str, str], *, title: str, optional: Sequence[str]) -> None:
+    """Print a table of ``prices`` with a line each. ``columns`` maps the headings to columns of ``prices``."""
+    lines = [
+        {heading: row[name] for heading, name in columns.items() if name}
+        | {"where": _place(row["provider"], row["region"], False)}
+        for row in frame_rows(prices)
+    ]
+    print_table(lines, tuple(columns), title=title, optional=optional, wrapped=("machine", "where", "reason"))
+
+
 def _sold_at_one_price(prices: Catalog) -> set[tuple[str, str, str]]:
     """Provider, VM type and market of the offers that have one price in all regions of their provider."""
     from vmselect.catalog.guards import ONE_PRICE as ONE_PRICE_FLAG
@@ -383,15 +402,23 @@ def check(
     flags, offers = current.check(), current.offers(market=None, retired=False)
     stale = describe_stale(offers, current.ages_of(offers))
     if flagged:
-        title = f"{format_count(len(flags), 'implausible price')}: {current.origin}"
         flags = flags.sort_values("implausible", ascending=False, kind="stable")
-        emit(frame_rows(flags), FlaggedPrice, format=format, title=title)
-        print_err(stale)
+        if format is Format.table:
+            number = int(flags["implausible"].sum())
+            others = f", {len(flags) - number:,} that say less than they seem to"
+            title = f"{format_count(number, 'implausible price')}{others}: {current.origin}"
+            _print_places(flags, FLAG_COLUMNS, title=title, optional=("reason", "source", "date"))
+        else:
+            emit(frame_rows(flags), FlaggedPrice, format=format)
+        print_err([*(describe_flags(flags) if format is Format.table else []), *stale])
         raise typer.Exit(int(flags["implausible"].any()))
     changes = compare_prices(earlier, current)
     counts = ", ".join(f"{number} {change}" for change, number in changes["change"].value_counts().items())
     title = f"{counts or 'no change'}: {current.origin} against {earlier.origin}"
-    emit(frame_rows(changes), PriceChange, format=format, title=title)
+    if format is Format.table:
+        _print_places(changes, CHANGE_COLUMNS, title=title, optional=("earlier date", "date"))
+    else:
+        emit(frame_rows(changes), PriceChange, format=format)
     print_err([*earlier.findings, *current.findings, *describe_flags(flags), *stale])
     if len(changes) or current.findings or flags["implausible"].any():
         raise typer.Exit(1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import io
 import json
@@ -10,11 +11,12 @@ import sys
 from typing import Any
 
 import pytest
+from typer import Exit
 from typer.testing import CliRunner
 
 import vmselect as vs
 from vmselect.catalog.sources import build_table
-from vmselect.cli.prices import app, show, split
+from vmselect.cli.prices import app, check, show, split
 from vmselect.errors import ArgumentError, CatalogError, RefreshError
 
 
@@ -64,13 +66,13 @@ class Terminal(io.StringIO):
         return True
 
 
-def show_in_terminal(width: int, monkeypatch: pytest.MonkeyPatch, **options: Any) -> list[str]:
-    """The lines that ``prices show`` prints to a terminal of this width, without colors."""
+def run_in_terminal(command: Any, width: int, monkeypatch: pytest.MonkeyPatch, **options: Any) -> list[str]:
+    """The lines that ``command`` prints to a terminal of this width, without colors."""
     terminal = Terminal()
-    with monkeypatch.context() as patch:
+    with monkeypatch.context() as patch, contextlib.suppress(Exit):
         patch.setenv("COLUMNS", str(width))
         patch.setattr(sys, "stdout", terminal)
-        show(**options)
+        command(**options)
     return re.sub(r"\x1b\[[0-9;]*m", "", terminal.getvalue()).splitlines()
 
 
@@ -81,7 +83,7 @@ def show_in_terminal(width: int, monkeypatch: pytest.MonkeyPatch, **options: Any
 )  # fmt: skip
 def test_the_table_of_prices_fits_a_terminal(options: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     for width, lines_per_price in ((80, 4), (100, 2)):
-        _, head, *lines = show_in_terminal(width, monkeypatch, **options)
+        _, head, *lines = run_in_terminal(show, width, monkeypatch, **options)
         assert max(map(len, (head, *lines))) <= width
         # Names may be wrapped, numbers and dates are not.
         whole = r" \d{4}-\d\d-\d\d" if options else r" \d+\.\d+"
@@ -227,6 +229,19 @@ def test_check_lists_implausible_shipped_prices_if_none_were_refreshed() -> None
     assert rows[0]["implausible"]
     assert {row["flag"] for row in rows} >= {"spot-above-on-demand", "far-below-median", "one-price-everywhere"}
     assert "stale" in listed.stderr
+
+
+def test_the_tables_of_check_fit_a_terminal(azure, monkeypatch: pytest.MonkeyPatch) -> None:
+    title, head, *flagged = run_in_terminal(check, 100, monkeypatch, flagged=True)
+    implausible = int(vs.Catalog.embedded().check()["implausible"].sum())
+    assert title.startswith(f"{implausible} implausible prices")
+    assert "reason" not in head  # messages explain each flag
+    assert max(map(len, (head, *flagged))) <= 100
+    assert sum("spot-above-on-demand" in line for line in flagged) == 28
+    run("refresh", "--provider", "azure")
+    _, head, *changed = run_in_terminal(check, 100, monkeypatch)
+    assert max(map(len, (head, *changed))) <= 100
+    assert any(line.startswith("higher") and "Standard_NC4as_T4_v3" in line for line in changed)
 
 
 def test_lists_are_written_with_commas_or_repeated() -> None:
