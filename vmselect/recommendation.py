@@ -10,6 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from vmselect._checks import check_count, maybe
 from vmselect._io import default_folder
+from vmselect.describing.huggingface import is_trainer
+from vmselect.describing.inputs import is_data_set
+from vmselect.describing.tally import count_inputs
 from vmselect.errors import ArgumentError, RankingError, VmselectError
 from vmselect.probe.description import describe
 from vmselect.ranking import Ranking, rank
@@ -55,10 +58,11 @@ def recommend(
     Args:
         model: a Keras model, a torch module, or a model or configuration of Hugging Face; also a
             :class:`~vmselect.Profile`, such as the result of :func:`vmselect.describe`.
-        x: the training data, from which ``examples`` and ``inputs`` are taken.
+        x: the training data, from which ``examples`` and ``inputs`` are taken: arrays, or a data set or loader, which
+            also has a batch size.
         y: the targets; not needed, so that a call of ``fit`` can be changed to this one.
         epochs: number of epochs of the training, or several.
-        batch_size: number of examples per step, by default 32.
+        batch_size: number of examples per step, by default that of the data set, or 32 for arrays.
         examples: number of training examples in an epoch.
         optimizer: the optimizer or its name; by default that of a compiled Keras model.
         inputs: one batch of inputs, or their shapes without the batch size, if the model does not define them.
@@ -75,11 +79,14 @@ def recommend(
     if isinstance(model, Profile):
         described = model
     else:
-        size = DEFAULT_BATCH_SIZE if batch_size is None else check_count("batch_size", batch_size)
-        count = maybe(check_count, "examples", examples)
-        if count is None and isinstance(x, Sized):
-            count = len(x)
-        shapes = _first_batch(x, size) if inputs is None else inputs
+        size, count = maybe(check_count, "batch_size", batch_size), maybe(check_count, "examples", examples)
+        data = x if inputs is None else inputs
+        # A data set, a loader and a Trainer have their own batch size; only arrays are divided into batches by fit.
+        if size is None and not (is_data_set(data) or is_trainer(model)):
+            size = DEFAULT_BATCH_SIZE
+        if count is None and not is_data_set(x):
+            count = _count_examples(x)
+        shapes = _first_batch(x, size) if inputs is None and not is_data_set(x) else data
         described = describe(model, batch_size=size, examples=count, optimizer=optimizer, inputs=shapes)
     return rank_training(described, load_own(records), epochs=epochs, machines=machines, **arguments)
 
@@ -169,7 +176,13 @@ def probe_commands(probe: NextProbe, words: Sequence[str] = ("train.py",)) -> li
     return commands
 
 
-def _first_batch(x: Any, size: int) -> Any:
+def _count_examples(x: Any) -> int | None:
+    """Number of examples in an array, or in the arrays of a list, tuple or dict; None if it is not known."""
+    count = count_inputs(x)
+    return len(x) if count is None and isinstance(x, Sized) and not isinstance(x, dict | list | tuple) else count
+
+
+def _first_batch(x: Any, size: int | None) -> Any:
     """The first batch of an array, or of each array in a list, tuple or dict; None if ``x`` is another kind of data."""
     if isinstance(x, dict):
         return {name: _first_batch(part, size) for name, part in x.items()}

@@ -189,6 +189,71 @@ def test_an_unbuilt_sequential_model_is_described_from_shapes_and_from_data() ->
         assert describe(make(), inputs=inputs).operations == work.operations
 
 
+@pytest.mark.parametrize("kind", ["multi-head", "grouped"])
+def test_masks_of_an_attention_are_no_keys_and_names_may_be_in_any_order(kind: str) -> None:
+    one, other = keras.Input((64, 32)), keras.Input((16, 32))
+    mask = keras.Input((64, 16), dtype="bool")
+    attention = layers.MultiHeadAttention(4, 8) if kind == "multi-head" else layers.GroupQueryAttention(8, 4, 2)
+
+    def count(outputs: Any, *more: Any) -> float:
+        return total(describe(keras.Model([one, other, *more], outputs)), "flops", products=True)
+
+    plain = count(attention(one, other))
+    assert plain != count(attention(other, one))
+    assert count(attention(one, other, attention_mask=mask), mask) == plain
+    assert count(attention(key=other, query=one, value=other)) == plain
+
+
+def test_a_mask_of_plain_attention_is_no_key() -> None:
+    one, other, mask = keras.Input((64, 32)), keras.Input((16, 32)), keras.Input((64,), dtype="bool")
+    rest = keras.Input((16,), dtype="bool")
+    dense = layers.Dense(32)
+
+    def count(outputs: Any) -> float:
+        return total(describe(keras.Model([one, other, mask, rest], outputs)), "flops", products=True)
+
+    attention = layers.Attention()
+    assert count(attention([dense(one), other], mask=[mask, rest])) == count(attention([dense(one), other]))
+
+
+def test_a_recurrence_in_both_directions_keeps_the_states_of_both() -> None:
+    def saved(make: Any) -> float:
+        model = keras.Sequential([keras.Input((64, 32)), make(layers.LSTM(16, return_sequences=True))])
+        return describe(model).saved_bytes - 4 * BATCH * 64 * 32  # without the inputs
+
+    assert saved(layers.Bidirectional) == 2 * saved(lambda layer: layer)
+
+
+def test_a_recommendation_takes_the_sizes_of_its_data() -> None:
+    one, other = keras.Input((16,), name="one"), keras.Input((4,), name="other")
+    outputs = layers.Dense(256)(layers.Concatenate()([one, other]))
+    several = keras.Model([one, other], outputs)
+    named = keras.Model({"one": one, "other": other}, outputs)
+    model = keras.Sequential([keras.Input((16,)), layers.Dense(256)])
+    x, y = {"one": np.zeros((1_000, 16)), "other": np.zeros((1_000, 4))}, np.zeros((1_000, 256))
+
+    class Batches(keras.utils.PyDataset):
+        def __len__(self) -> int:
+            return 10
+
+        def __getitem__(self, number: int) -> Any:
+            return x["one"][:100], y[:100]
+
+    tensorflow = pytest.importorskip("tensorflow")
+    data = tensorflow.data.Dataset.from_tensor_slices((x["one"], y)).batch(100).prefetch(1)
+
+    def recommend(*arguments: Any, **options: Any) -> Any:
+        return vs.recommend(*arguments, epochs=2, machines=["g5.xlarge"], records=[], **options).to_frame()
+
+    expected = recommend(model, batch_size=100, examples=1_000)
+    for inputs in (data, Batches()):
+        assert recommend(model, inputs, y).equals(expected)
+    assert recommend(model, inputs=data).equals(expected)
+    expected = recommend(several, batch_size=32, examples=1_000)
+    assert recommend(several, [*x.values()], y).equals(expected)
+    assert recommend(named, x, y).equals(expected)
+
+
 def test_inputs_of_a_wrong_shape_are_explained() -> None:
     model = keras.Sequential([keras.Input((16,)), layers.Dense(4)])
     with pytest.raises(vs.errors.DescriptionError, match="expected axis -1 of input shape to have value 16"):

@@ -104,8 +104,10 @@ def test_unknown_inputs_are_asked_for() -> None:
         describe(make_dense())
 
 
-def test_nothing_of_the_module_and_no_random_state_changes() -> None:
+def test_nothing_of_the_module_and_no_random_state_changes(monkeypatch: pytest.MonkeyPatch) -> None:
     torch.manual_seed(7)
+    seeds: list[int] = []
+    monkeypatch.setattr(torch.cuda, "manual_seed_all", seeds.append)  # also for a GPU that is not used yet
     module = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.Dropout(0.5), nn.Flatten(), nn.LazyLinear(2))
     module(torch.randn(2, 3, 8, 8)).sum().backward()
     module.eval()
@@ -114,6 +116,7 @@ def test_nothing_of_the_module_and_no_random_state_changes() -> None:
     random = torch.get_rng_state()
     describe(module, inputs=(3, 8, 8))
     assert not module.training
+    assert not seeds
     assert torch.equal(torch.get_rng_state(), random)
     assert all(torch.equal(before[name], value) for name, value in module.state_dict().items())
     assert all(torch.equal(old, weight.grad) for old, weight in zip(gradients, module.parameters(), strict=True))
@@ -263,6 +266,12 @@ class TestData:
         assert torch.equal(generator.get_state(), before[0])
         assert torch.equal(torch.get_rng_state(), before[1])
         assert vs.describe(make_dense(), inputs=rows, batch_size=8).work.operations == profile.work.operations
+        options: dict[str, Any] = {"epochs": 2, "machines": ["g5.xlarge"], "records": []}
+        ranking = vs.recommend(profile, **options).to_frame()
+        assert vs.recommend(module, loader, **options).to_frame().equals(ranking)
+        assert vs.recommend(module, rows, batch_size=8, **options).to_frame().equals(ranking)
+        with pytest.raises(vs.errors.ArgumentError, match="batch_size="):
+            vs.recommend(module, rows, **options)
 
     def test_data_that_would_be_consumed_is_refused(self) -> None:
         class Stream(torch.utils.data.IterableDataset):

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import random
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple, TypeAlias
 
+from vmselect.describing.tally import count_inputs
 from vmselect.errors import DescriptionError
 
 Trainer: TypeAlias = Any
@@ -18,6 +19,8 @@ Loader: TypeAlias = Any
 
 COLLATED = 2
 """Examples in the batch that is made of a data set with an index."""
+MAX_STAGES = 100
+"""Largest number of stages of a pipeline of TensorFlow that are searched."""
 
 
 class Batch(NamedTuple):
@@ -30,20 +33,30 @@ class Batch(NamedTuple):
 
 def read_batch(inputs: Any) -> Batch:
     """The batch of ``inputs``, if they are a data set; all others are returned as they are."""
-    torch, tensorflow = sys.modules.get("torch"), sys.modules.get("tensorflow")
-    if torch is not None and isinstance(inputs, torch.utils.data.DataLoader):
-        return _read_loader(inputs)
-    if torch is not None and isinstance(inputs, torch.utils.data.Dataset):
-        return _read_loader(torch.utils.data.DataLoader(inputs, batch_size=None))._replace(batch_size=None)
-    if tensorflow is not None and isinstance(inputs, tensorflow.data.Dataset):
-        return _read_tensorflow(tensorflow, inputs)
-    keras = sys.modules.get("keras")
-    if keras is not None and isinstance(inputs, keras.utils.PyDataset):
-        with kept_random_states():
-            return Batch(_without_targets(inputs[0]))
+    read = _find_reader(inputs)
+    if read is not None:
+        return read(inputs)
     if isinstance(inputs, Iterator):
         raise DescriptionError("inputs is an iterator, which a look into it would change. Pass one batch of it.")
     return Batch(inputs)
+
+
+def is_data_set(inputs: Any) -> bool:
+    """Whether ``inputs`` are a loader or a data set of torch, TensorFlow or Keras, and not arrays."""
+    return _find_reader(inputs) is not None
+
+
+def _find_reader(inputs: Any) -> Callable[[Any], Batch] | None:
+    torch, tensorflow, keras = (sys.modules.get(name) for name in ("torch", "tensorflow", "keras"))
+    if torch is not None and isinstance(inputs, torch.utils.data.DataLoader):
+        return _read_loader
+    if torch is not None and isinstance(inputs, torch.utils.data.Dataset):
+        return _read_torch
+    if tensorflow is not None and isinstance(inputs, tensorflow.data.Dataset):
+        return _read_tensorflow
+    if keras is not None and isinstance(inputs, keras.utils.PyDataset):
+        return _read_keras
+    return None
 
 
 def read_trainer(trainer: Trainer) -> Batch:
@@ -71,7 +84,20 @@ def _read_loader(loader: Loader) -> Batch:
     return Batch(batch, loader.batch_size, examples)
 
 
-def _read_tensorflow(tensorflow: Any, data: Any) -> Batch:
+def _read_torch(data: Any) -> Batch:
+    return _read_loader(sys.modules["torch"].utils.data.DataLoader(data, batch_size=None))._replace(batch_size=None)
+
+
+def _read_keras(data: Any) -> Batch:
+    with kept_random_states():
+        inputs = _without_targets(data[0])
+    # Its length is its number of batches; the last one may be smaller.
+    size, batches = count_inputs(inputs), data.num_batches
+    return Batch(inputs, size, batches * size if batches and size else None)
+
+
+def _read_tensorflow(data: Any) -> Batch:
+    tensorflow = sys.modules["tensorflow"]
     whole = _without_targets(data.element_spec)
     specs = [spec for spec in tensorflow.nest.flatten(whole) if hasattr(spec, "shape")]
     open_sizes = not specs or any(spec.shape.rank is None or None in spec.shape.as_list()[1:] for spec in specs)
@@ -79,7 +105,21 @@ def _read_tensorflow(tensorflow: Any, data: Any) -> Batch:
         raise DescriptionError("The data set does not tell the shapes of its elements. Pass one batch of it.")
     # Only an unbatched data set, and one that drops the last batch, state the first extent.
     sizes = {spec.shape.as_list()[0] if spec.shape.rank else None for spec in specs}
-    return Batch(whole, sizes.pop() if len(sizes) == 1 else None)
+    size = (sizes.pop() if len(sizes) == 1 else None) or find_batch_size(data)
+    batches = int(data.cardinality())  # negative if the data set is infinite, or its length unknown
+    return Batch(whole, size, batches * size if batches > 0 and size else None)
+
+
+def find_batch_size(data: Any) -> int | None:
+    """The batch size of a ``tf.data.Dataset``: that of the last ``batch`` in its pipeline; None if it has none."""
+    for _ in range(MAX_STAGES):
+        with suppress(Exception):  # an attribute that is no part of the interface of TensorFlow
+            if (size := int(data._batch_size)) > 0:
+                return size
+        data = getattr(data, "_input_dataset", None)
+        if data is None:
+            return None
+    return None
 
 
 def _without_targets(element: Any) -> Any:

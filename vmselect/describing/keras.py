@@ -330,7 +330,8 @@ class Walk:
                 self._sizes[outputs[-1].key] = outputs[-1].size
         for edge in edges if alias is None else ():
             self._uses[edge.key] = self._uses.get(edge.key, 0) + 1
-        call = Call(layer, edges, tuple(outputs), self._operands(node), trained)
+        named = self._name_inputs(node) if len(edges) > 1 else {}
+        call = Call(layer, edges, tuple(outputs), self._operands(node), trained, named)
         inner = self._count_call(call, node)
         for tensor, edge in zip(node.output_tensors, inner or outputs, strict=True):
             self._edges[id(tensor)] = edge
@@ -341,6 +342,18 @@ class Walk:
             # A reshape may merge the batch with other dimensions.
             shape = (edges[0].size // max(1, size(shape[1:])), *shape[1:])
         return shape
+
+    def _name_inputs(self, node: Node) -> dict[str, list[Edge]]:
+        """Inputs of a call by the names of the arguments of the layer; empty if these are not known."""
+        try:
+            signature = inspect.signature(node.operation.call)
+            given = signature.bind_partial(*node.arguments.args, **node.arguments.kwargs).arguments
+        except (TypeError, ValueError):
+            return {}
+        return {
+            name: [self._edges[id(part)] for part in _flatten(value) if id(part) in self._edges]
+            for name, value in given.items()
+        }
 
     def _operands(self, node: Node) -> tuple[Shape, ...]:
         flat = _flatten((node.arguments.args, node.arguments.kwargs))

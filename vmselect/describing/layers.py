@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import string
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from vmselect.describing.tally import (
@@ -51,6 +51,8 @@ class Call:
     operands: tuple[Shape, ...]
     trained: bool
     """Whether the call uses weights that are trained."""
+    named: Mapping[str, Sequence[Edge]] = field(default_factory=dict)
+    """Inputs by the names of the arguments of a layer with several inputs, of which some may be masks."""
 
     @property
     def wanted(self) -> bool:
@@ -202,23 +204,22 @@ def _any_recurrent(call: Call, tally: Tally) -> None:
     _count_cells(call, tally, list(getattr(cell, "cells", [cell])))
 
 
-def _count_cells(call: Call, tally: Tally, cells: Sequence[Layer]) -> None:
+def _count_cells(call: Call, tally: Tally, cells: Sequence[Layer], *, direction: str = "forward") -> None:
     batch, steps, features = call.inputs[0].shape
     wanted = call.wanted
     for number, cell in enumerate(cells):
         gates = GATES[_rule_name(cell)]
         Recurrence(steps, batch, features, cell.units, gates).count(tally, wanted=wanted, trained=call.trained)
         # Gates, state and output of every step.
-        call.keep(tally, f"cell {number}", (gates + 2) * steps * batch * cell.units)
+        call.keep(tally, f"{direction} cell {number}", (gates + 2) * steps * batch * cell.units)
         features, wanted = cell.units, call.backward
     if call.trained:
         call.save(tally, call.inputs[:1])
 
 
 def _bidirectional(call: Call, tally: Tally) -> None:
-    for name in ("forward_layer", "backward_layer"):
-        _count_cells(call, tally, [getattr(call.layer, name).cell])
-        call.keep(tally, name, 0)
+    for direction in ("forward", "backward"):
+        _count_cells(call, tally, [getattr(call.layer, f"{direction}_layer").cell], direction=direction)
     tally.move("copy", 2 * call.elements)
     if call.backward:
         tally.move("copy", 2 * call.elements)
@@ -246,8 +247,7 @@ def _convolutional_recurrent(call: Call, tally: Tally) -> None:
 
 def _multi_head_attention(call: Call, tally: Tally) -> None:
     layer = call.layer
-    query, value = call.inputs[0], call.inputs[1] if len(call.inputs) > 1 else call.inputs[0]
-    key = call.inputs[2] if len(call.inputs) > 2 else value
+    query, value, key = _queries_values_keys(call, "query", "value", "key")
     if _rule_name(layer) == "GroupedQueryAttention":
         heads, groups = layer.num_query_heads, layer.num_key_value_heads
         width = value_width = layer.head_dim
@@ -278,9 +278,16 @@ def _multi_head_attention(call: Call, tally: Tally) -> None:
     call.keep(tally, "attention", projected + mixed + (2 if dropout else 1) * attention.scores)
 
 
+def _queries_values_keys(call: Call, *names: str) -> tuple[Edge, Edge, Edge]:
+    """The queries, values and keys among the arguments ``names``, which are no masks; keys are values by default."""
+    edges = [edge for name in names for edge in call.named.get(name, ())] or [*call.inputs]
+    query = edges[0]
+    value = edges[1] if len(edges) > 1 else query
+    return query, value, edges[2] if len(edges) > 2 else value
+
+
 def _attention(call: Call, tally: Tally) -> None:
-    query, value = call.inputs[0], call.inputs[1]
-    key = call.inputs[2] if len(call.inputs) > 2 else value
+    query, value, key = _queries_values_keys(call, "inputs")
     attention = Attention(query.shape[0], 1, query.shape[1], key.shape[1], query.shape[-1], value.shape[-1])
     if _rule_name(call.layer) == "AdditiveAttention":
         count_elementwise(tally, attention.scores * query.shape[-1], backward=call.backward, inputs=2)

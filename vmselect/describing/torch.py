@@ -293,7 +293,8 @@ def _seed(torch: Any) -> None:
     """Make random choices of the code the same in each run. The states are restored afterwards."""
     import random
 
-    torch.manual_seed(0)
+    # Not torch.manual_seed, which also seeds all GPUs: their generators are those of the user's training.
+    torch.default_generator.manual_seed(0)
     random.seed(0)
     if "numpy" in sys.modules:
         sys.modules["numpy"].random.seed(0)

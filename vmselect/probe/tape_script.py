@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import functools
 import gc
-import math
 import sys
 import threading
 import weakref
@@ -19,6 +18,7 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
+from vmselect.describing.inputs import find_batch_size
 from vmselect.probe.calls import FirstCalls
 from vmselect.probe.environment import Batch, Loader, Model, Tensor, attempt
 from vmselect.probe.gradients import ManualUpdates
@@ -170,7 +170,7 @@ class TapeScript(TorchScript):
         facts = recording.facts
         facts.describe_torch([(tuple(weight.shape), True) for weight in weights], None, workers=recording.workers)
         facts.steps = attempt(lambda: len(loader)) or None
-        facts.counted_batch_size = _read_batch_size(loader)
+        facts.counted_batch_size = find_batch_size(loader)
         recording.calls = _LiveModel([tuple(weight.shape) for weight in weights], self._updates_of)
 
 
@@ -223,15 +223,3 @@ def _list_variables(sources: Any) -> list[Tensor]:
         return [variable for source in sources for variable in _list_variables(source)]
     # A Keras variable contains that of TensorFlow, which is another object each time it is wrapped.
     return [getattr(sources, "value", None) if hasattr(sources, "_value") else sources]
-
-
-def _read_batch_size(dataset: Any) -> int | None:
-    """The batch size of a ``tf.data.Dataset``: that of the last ``batch`` in its pipeline; None if it has none."""
-    for _ in range(100):
-        size = attempt(lambda data=dataset: int(data._batch_size))  # type: ignore[misc]
-        if size is not None and 0 < size < math.inf:
-            return size
-        dataset = getattr(dataset, "_input_dataset", None)
-        if dataset is None:
-            return None
-    return None
