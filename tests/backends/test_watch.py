@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,17 @@ def test_a_watch_changes_no_bit() -> None:
     assert (watch.status.epoch, watch.status.steps) == (6, 6 * EXAMPLES // BATCH)
     assert watch.status.usd >= watch.profile.timeline.fit_seconds
     assert watch.profile.outcome == "watched"
+
+
+@pytest.mark.parametrize("make", [make_watch, lambda: vs.IterationProbe(False, sample=None)])
+def test_a_training_without_an_end_is_watched_and_probed(make: Any) -> None:
+    class Stop(keras.callbacks.Callback):
+        def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+            self.model.stop_training = self.model.stop_training or epoch == 2
+
+    probe = make()
+    assert fit(Stop(), probe, epochs=sys.maxsize)
+    assert probe.profile.setup.epochs is None
 
 
 def test_a_limit_ends_the_training_after_an_epoch() -> None:

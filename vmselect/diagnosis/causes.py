@@ -554,7 +554,7 @@ def _find_growth(profile: Profile) -> Causes:
 
 def _describe_growth(profile: Profile, cause: Cause) -> Diagnosis:
     second, last, growth = cause.evidence.values()
-    count = sum(epoch.complete for epoch in profile.timeline.epochs)
+    count = profile.timeline.complete_epochs
     return Diagnosis(
         "slowing-down",
         f"Epoch times keep increasing: the second epoch took {format_seconds(second)}, the last of {count} epochs "

@@ -60,7 +60,10 @@ def _count(loop: ast.expr, frame: FrameType) -> int | None:
     numbers = [bound for bound in bounds if isinstance(bound, int) and not isinstance(bound, bool)]
     if len(numbers) < len(bounds) or len(numbers) > 3 or (len(numbers) == 3 and not numbers[2]):
         return None
-    return len(range(*numbers))
+    try:
+        return len(range(*numbers))
+    except OverflowError:  # a loop without end
+        return None
 
 
 def _value(node: ast.expr, frame: FrameType) -> Any:

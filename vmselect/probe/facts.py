@@ -19,6 +19,9 @@ from vmselect.probe.environment import Callback, CallbackList, Loader
 if TYPE_CHECKING:
     from vmselect.records.training import Saving, Setup
 
+ENDLESS_EPOCHS = 10**9
+"""Number of epochs from which on it is no plan: something else ends such a training, as with epochs=sys.maxsize."""
+
 
 @dataclass(frozen=True)
 class FitFacts:
@@ -89,6 +92,11 @@ class TrainingFacts:
     fit: FitFacts = field(default_factory=FitFacts)
 
     @property
+    def stated_epochs(self) -> int | None:
+        """Number of epochs of the training; None if it is unknown, or if the training ends for another reason."""
+        return _finite(self.epochs)
+
+    @property
     def batch_size(self) -> int | None:
         """Number of examples per step: the probe's argument, else read from the data, else counted; None if unknown."""
         return self.stated_batch_size or self.fit.batch_size or self.counted_batch_size
@@ -135,7 +143,7 @@ class TrainingFacts:
 
         source: Literal["argument", "data"] | None = "argument" if self.stated_batch_size else "data"
         initial_epoch = self.initial_epoch or 0
-        schedule = read_schedule(self.fit.validation_freq, initial_epoch=initial_epoch, epochs=self.epochs)
+        schedule = read_schedule(self.fit.validation_freq, initial_epoch=initial_epoch, epochs=self.stated_epochs)
         return Setup(
             model=self.model_name,
             parameters=self.parameters,
@@ -145,7 +153,7 @@ class TrainingFacts:
             batch_size_source=source if self.batch_size else None,
             steps_per_epoch=self.steps_per_epoch,
             steps_per_execution=self.steps_per_execution,
-            epochs=self.epochs or None,  # fit(epochs=0) trains nothing
+            epochs=self.stated_epochs,
             initial_epoch=initial_epoch,
             examples=self.examples,
             partial_batch=self.partial_batch,
@@ -158,10 +166,15 @@ class TrainingFacts:
             validations_per_epoch=self.validations_per_epoch,
             saving=self.saving,
             save_freq=self.save_freq,
-            early_stopping=self.early_stopping,
+            early_stopping=_finite(self.early_stopping),
             self_tuning_input=self.fit.self_tuning_input,
             continuous_input=self.fit.continuous_input,
         )
+
+
+def _finite(epochs: int | None) -> int | None:
+    """``epochs``, or None for 0, because fit(epochs=0) trains nothing, and for :data:`ENDLESS_EPOCHS`."""
+    return epochs if epochs and epochs < ENDLESS_EPOCHS else None
 
 
 class Schedule(NamedTuple):

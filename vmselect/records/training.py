@@ -290,6 +290,14 @@ class Timeline(Part):
         return self
 
     @property
+    def complete_epochs(self) -> int:
+        """Number of complete epochs. Of a training with thousands of epochs, ``epochs`` contains a sample."""
+        if not self.epochs:
+            return 0
+        spanned = self.epochs[-1].epoch - self.epochs[0].epoch + 1
+        return max(spanned, len(self.epochs)) - sum(not epoch.complete for epoch in self.epochs)
+
+    @property
     def startup_seconds(self) -> float | None:
         """Seconds from the start of the program to the first batch; None if not recorded."""
         parts = (self.init_seconds, self.fit_to_first_batch_seconds)
@@ -415,7 +423,7 @@ class Profile(Record):
         """Number of epochs of the whole training; None unless :attr:`total_seconds` is known."""
         if self.total_seconds is None:
             return None
-        return sum(epoch.complete for epoch in self.timeline.epochs if self.outcome == "watched") or self.setup.epochs
+        return (self.timeline.complete_epochs if self.outcome == "watched" else 0) or self.setup.epochs
 
     @property
     def only_totals(self) -> bool:

@@ -53,7 +53,7 @@ class Parts:
     @property
     def epochs_done(self) -> int:
         """Number of completed epochs of the training."""
-        return self.last.setup.initial_epoch + sum(epoch.complete for epoch in self.last.timeline.epochs)
+        return self.last.setup.initial_epoch + self.last.timeline.complete_epochs
 
     @property
     def lost_seconds(self) -> float:
@@ -91,16 +91,28 @@ def part_seconds(part: Profile) -> float:
     return (part.timeline.init_seconds or 0.0) + (part.timeline.wall_seconds or 0.0)
 
 
-def epoch_seconds(part: Profile, number: int) -> float:
-    """Seconds of the epoch with this ``number``, with its validations and what follows it."""
+def epoch_seconds(part: Profile) -> dict[int, float]:
+    """Seconds of each recorded epoch by its number, with its validations and what follows it."""
     timeline = part.timeline
-    columns = (timeline.epochs, timeline.validations, timeline.boundaries)
-    return sum(reading.seconds for column in columns for reading in column if reading.epoch == number)
+    seconds = dict.fromkeys((epoch.epoch for epoch in timeline.epochs), 0.0)
+    for reading in (*timeline.epochs, *timeline.validations, *timeline.boundaries):
+        if reading.epoch in seconds:
+            seconds[reading.epoch] += reading.seconds
+    return seconds
 
 
 def _kept_seconds(part: Profile, epochs: int) -> float:
-    """Seconds of ``part`` until its first ``epochs`` were done. The readings cover its whole time."""
-    kept = sum(epoch_seconds(part, epoch.epoch) for epoch in part.timeline.epochs[: max(0, epochs)])
+    """Seconds of ``part`` until its first ``epochs`` were done.
+
+    The readings cover its whole time, or that of a sample of the epochs, if there are thousands.
+    """
+    every = epoch_seconds(part)
+    if not every:
+        return part.timeline.startup_seconds or 0.0
+    first = min(every)
+    done = [seconds for number, seconds in every.items() if number - first < epochs]
+    reached = min(epochs, max(every) - first + 1)
+    kept = sum(done) * max(1.0, reached / len(done)) if done else 0.0
     return (part.timeline.startup_seconds or 0.0) + kept
 
 

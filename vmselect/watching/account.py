@@ -37,10 +37,16 @@ OnLimit = Literal["warn", "stop"] | Callable[["Status"], object]
 LEAST_EPOCHS = 3
 """Number of epochs, with the first, from which on the rest is computed from whole epochs instead of steps."""
 MAX_WINDOWS = 30
+MAX_EPOCHS = 200
+"""Number of the latest epochs from which the rest is computed: earlier ones weigh less than a thousandth of them."""
+EPOCH_SECONDS = 0.25
+"""Least seconds between two looks at the ends of epochs, which may be shorter than a look takes."""
 SENSE_SECONDS, SENSE_SECONDS_IN_BLOCKS = 1.0, 5.0
 """Least seconds between two measurements of the speed. On a device that runs asynchronously, each one waits for it."""
 ADVICE_SECONDS = 3600.0
 """Seconds before the first suggestion to move, and between two of them. Computing one takes about a second."""
+CLOCK_SECONDS = 1e-6
+"""Seconds by which a clock may seem to be early after conversions between nanoseconds and seconds."""
 UNLIKELY = 0.5
 """Probability of keeping a limit below which a warning is given."""
 RESERVE = 1.5
@@ -195,14 +201,17 @@ class Account:
     status: Status | None = None
     limit: str | None = None
     """Why the training was ended; None if it was not."""
-    _epoch_marks: list[float] = field(default_factory=list)
-    _epoch_steps: list[tuple[int, float]] = field(default_factory=list)
+    _epochs_ended: int = 0
+    _epoch_marks: deque[float] = field(default_factory=lambda: deque([0.0], maxlen=MAX_EPOCHS + 1))
+    """Times of the ends of the latest epochs, after that of the begin of the first of them."""
+    _epoch_steps: deque[tuple[int, float]] = field(default_factory=lambda: deque(maxlen=MAX_EPOCHS))
     """Steps of each completed epoch and their seconds, relative to the weight of its phase."""
     _counted: tuple[int, float] = (0, 0.0)
     _windows: deque[tuple[int, float]] = field(default_factory=lambda: deque(maxlen=MAX_WINDOWS))
     _seen: tuple[int, float] = (0, 0.0)
     _next: float = 0.0
     _next_sense: float = 0.0
+    _next_epoch: float = 0.0
     _warned: set[str] = field(default_factory=set)
     _failed: set[str] = field(default_factory=set)
     _longest_end: float = 0.0
@@ -217,6 +226,11 @@ class Account:
         now = recording.timer.clock() / 1e9
         try:
             epoch_ended = self._note_epochs(recording)
+            # Epochs and validations may follow each other faster than they can be looked at.
+            if now + CLOCK_SECONDS < (self._next_epoch if epoch_ended else self._due) and not final:
+                return self._due
+            if epoch_ended:
+                self._next_epoch = now + EPOCH_SECONDS
             self._note_steps(recording)
             before = self.status.change if self.status is not None else 1.0
             due = final or now >= self._next or (epoch_ended and self._has_limits)
@@ -231,6 +245,11 @@ class Account:
         least = SENSE_SECONDS_IN_BLOCKS if recording.is_asynchronous else SENSE_SECONDS
         step = self._windows[-1][1] / self._windows[-1][0] if self._windows else 0.0
         self._next_sense = now + max(least, LEAST_WINDOW * step)
+        return self._due
+
+    @property
+    def _due(self) -> float:
+        """Clock seconds of the next update."""
         return self._next_sense if self._awaits_forecast else min(self._next, self._next_sense)
 
     @property
@@ -245,12 +264,13 @@ class Account:
     def _note_epochs(self, recording: Recording) -> bool:
         """Keep the time of each completed epoch, from end to end. Returns whether one has just ended."""
         ended = recording.timer.epochs_ended
-        if ended <= len(self._epoch_marks):
+        missed = ended - self._epochs_ended
+        if missed <= 0:
             return False
         timer = recording.timer
         weight = self._weight(recording, ended - 1)
         steps, taken = timer.steps - self._counted[0], timer.steps_taken / 1e9 - self._counted[1]
-        missed = ended - len(self._epoch_marks)
+        self._epochs_ended = ended
         self._epoch_marks += [timer.elapsed_seconds()] * missed
         self._epoch_steps += [(steps // missed, taken / weight / missed)] * missed
         self._counted = timer.steps, timer.steps_taken / 1e9
@@ -334,7 +354,7 @@ class Account:
         if left is None:
             return None
         done = timer.epochs_ended + self._share_of_epoch(recording)
-        if len(self._epoch_marks) >= LEAST_EPOCHS:
+        if self._epochs_ended >= LEAST_EPOCHS:
             rest = forecast_rest(self._epoch_seconds(first), self._weigh(first + done, first + done + left))
         else:
             estimated = self._estimate(recording, done + left, left)
@@ -352,7 +372,7 @@ class Account:
         facts, timer = recording.facts, recording.timer
         if facts.steps_left is not None and facts.steps_per_epoch:
             return max(0, facts.steps_left - timer.steps) / facts.steps_per_epoch
-        epochs = facts.epochs or self.epochs
+        epochs = facts.stated_epochs or self.epochs
         if epochs is None:
             return None
         return max(0.0, epochs - (facts.initial_epoch or 0) - timer.epochs_ended - self._share_of_epoch(recording))
@@ -371,18 +391,18 @@ class Account:
         Once the rest is computed from whole epochs, these are the basis, and before that all steps.
         """
         windows = list(self._windows)[:until]
-        later = [epoch for epoch in self._epoch_steps[1:] if epoch[0] > 0 and epoch[1] > 0]
+        later = [epoch for epoch in list(self._epoch_steps)[1:] if epoch[0] > 0 and epoch[1] > 0]
         reference = None
-        if len(self._epoch_marks) >= LEAST_EPOCHS and later:
+        if self._epochs_ended >= LEAST_EPOCHS and later:
             reference = mean_step(later, weigh_epochs(len(later)))
         return find_change(windows, reference)
 
     def _epoch_seconds(self, first: int) -> list[float]:
-        """Seconds of each completed epoch, divided by the weight of its phase; ``first`` is the first epoch."""
-        ends = [0.0, *self._epoch_marks]
+        """Seconds of the latest epochs, divided by the weights of their phases; ``first`` is the very first epoch."""
+        first += self._epochs_ended - (len(self._epoch_marks) - 1)
         return [
             (after - before) / self._weigh(number, number + 1)
-            for number, (before, after) in enumerate(pairwise(ends), first)
+            for number, (before, after) in enumerate(pairwise(self._epoch_marks), first)
         ]
 
     def _weigh(self, begin: float, end: float) -> float:
@@ -447,7 +467,7 @@ class Account:
         # A limit may have ended the last epoch early.
         begun = self.limit is not None and timer.previous is not None and not timer.previous.complete
         return Status(
-            epoch=timer.epochs_ended - begun + (facts.initial_epoch or 0), epochs=facts.epochs or self.epochs,
+            epoch=timer.epochs_ended - begun + (facts.initial_epoch or 0), epochs=facts.stated_epochs or self.epochs,
             steps=timer.steps, seconds=seconds, remaining=remaining, usd=usd, final_usd=final, budget_chance=budget,
             deadline_chance=deadline, at_most=at_most, change=rest.change if rest else 1.0,
             interruptions=earlier.interruptions, spot=self.spot,
@@ -470,7 +490,7 @@ class Account:
         left = min(self.seconds_left(status).values(), default=math.inf)
         reserve = RESERVE * self._longest_end if self.save_seconds is None else self.save_seconds
         timer = recording.timer
-        if not epoch_ended or not self._epoch_marks:
+        if not epoch_ended or not self._epochs_ended:
             # Within an epoch, only if it does not fit, and only when the next look would be too late.
             # Keras validates once more after a training is stopped.
             reserve += self._longest_validation
@@ -482,7 +502,10 @@ class Account:
             return False
         if timer.previous is not None and not timer.previous.validations:
             reserve += self._longest_validation  # with transformers, it follows the end of the epoch
-        return self._following(recording, status).chance_within(left - reserve) < self.chance
+        following = self._following(recording, status)
+        if following.seconds < EPOCH_SECONDS:  # the end of the next epoch may not be looked at
+            reserve += EPOCH_SECONDS
+        return following.chance_within(left - reserve) < self.chance
 
     def _following(self, recording: Recording, status: Status) -> Rest:
         """Seconds of the next epoch. A change of the speed counts if it is older than the latest steps: these may

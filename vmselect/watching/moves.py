@@ -233,7 +233,7 @@ def count_epochs_left(profile: Profile) -> int:
     setup = profile.setup
     if setup.epochs is None:
         raise ArgumentError("The record does not state the number of epochs. Pass epochs_left=.")
-    done = sum(epoch.complete for epoch in profile.timeline.epochs)
+    done = profile.timeline.complete_epochs
     left = setup.epochs - setup.initial_epoch - done
     if left < 1:
         raise ArgumentError(f"All {setup.epochs} epochs of this training are completed: nothing is left to move.")

@@ -86,7 +86,7 @@ def is_watched(profile: Profile) -> bool:
     if profile.outcome != "interrupted":
         return profile.outcome == "watched"
     # A probe keeps no metrics and rarely lasts for more epochs; a training in a plain loop has no metrics either.
-    return profile.logs is not None or sum(epoch.complete for epoch in profile.timeline.epochs) > PROBE_EPOCHS
+    return profile.logs is not None or profile.timeline.complete_epochs > PROBE_EPOCHS
 
 
 def sum_up(ranking: Ranking, profiles: Iterable[Profile], records: Iterable[Record] = ()) -> list[Summary]:
@@ -145,7 +145,8 @@ def _find_rest(parts: Parts, *, running: bool) -> Interval[float] | None:
     if epochs is None or epochs <= parts.epochs_done:
         return None
     left = epochs - parts.epochs_done
-    done = [epoch_seconds(last, epoch.epoch) for epoch in last.timeline.epochs if epoch.complete]
+    seconds = epoch_seconds(last)
+    done = [seconds[epoch.epoch] for epoch in last.timeline.epochs if epoch.complete]
     if len(done) >= LEAST_EPOCHS:
         begun = sum(epoch.steps or 0 for epoch in last.timeline.epochs if not epoch.complete) if running else 0
         return forecast_rest(done, max(0.0, left - begun / (last.steps_per_epoch or math.inf))).interval()

@@ -20,6 +20,8 @@ LOOPS = {
     "def train(epoch):\n    for i in range(3):\n        step()\nfor epoch in range(5):\n    train(epoch)": 5,
     "for i in range(7):\n    step()": None,
     "for epoch in iter([1, 2]):\n    step()": None,
+    "for epoch in range(10**30):\n    step()\n    break": None,
+    "many = 10**30\nfor epoch in range(many):\n    step()\n    break": None,
     "for epoch in range(0):\n    pass\nstep()": None,
     "epoch = 0\nwhile epoch < 3:\n    epoch += 1\n    step()": None,
 }

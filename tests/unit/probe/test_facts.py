@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -40,5 +42,8 @@ def test_a_list_keeps_its_number_of_validations(numbers: set[int], initial: int,
     assert counted == wanted
 
 
-def test_a_fit_without_epochs_has_no_number_of_epochs() -> None:
-    assert TrainingFacts(epochs=0).build(workers=1).epochs is None
+@pytest.mark.parametrize("epochs", [0, 10**9, sys.maxsize])
+def test_a_fit_without_epochs_or_without_end_has_no_number_of_epochs(epochs: int) -> None:
+    facts = TrainingFacts(epochs=epochs, early_stopping=epochs)
+    assert facts.stated_epochs is None
+    assert (facts.build(workers=1).epochs, facts.build(workers=1).early_stopping) == (None, None)

@@ -10,8 +10,10 @@ from hypothesis import strategies as st
 
 import vmselect as vs
 from tests.support.forecasts import make_forecast
-from tests.support.parts import EPOCHS, FIRST, INIT, STARTUP, STEP, make_part, split
+from tests.support.parts import BOUNDARY, EPOCHS, FIRST, INIT, STARTUP, STEP, VALIDATION, make_part, split
+from vmselect.probe.recording import KILLED
 from vmselect.scoring.parts import Parts
+from vmselect.watching.moves import count_epochs_left
 
 
 @given(
@@ -83,3 +85,29 @@ def test_a_forecast_from_a_part_does_not_predict_the_whole() -> None:
     parts = split([4])
     forecast = make_forecast(seconds=20.0, epochs=float(EPOCHS), used=(parts[0].id,))
     assert len(vs.score([forecast, *parts])) == 0
+
+
+@pytest.mark.parametrize("outcome", ["watched", "interrupted"])
+def test_a_sample_of_thousands_of_epochs_tells_how_many_there_were(outcome: str) -> None:
+    ends = 5_000 if outcome == "watched" else 6_000
+    part = make_part(0, 2_002, outcome=outcome, detail=None if outcome == "watched" else KILLED)
+    numbers = [*range(1_000), *range(1_000, 5_000, 4), 4_998, 4_999]
+    columns = {
+        name: tuple(
+            reading.model_copy(update={"epoch": number})
+            for reading, number in zip(getattr(part.timeline, name), numbers, strict=True)
+        )
+        for name in ("epochs", "validations", "boundaries")
+    }
+    seconds = STARTUP + FIRST - STEP + 5_000 * (1.0 + VALIDATION + BOUNDARY)
+    timeline = part.timeline.model_copy(update={**columns, "wall_seconds": seconds, "fit_seconds": seconds})
+    part = part.model_copy(update={"timeline": timeline, "setup": part.setup.model_copy(update={"epochs": ends})})
+    assert Parts((part,)).epochs_done == 5_000
+    assert Parts((part,)).is_complete == (outcome == "watched")
+    if outcome == "watched":
+        assert part.epochs_trained == 5_000
+        return
+    assert count_epochs_left(part) == 1_000
+    rest = make_part(4_000, 1, number=1)
+    lost = Parts((part, rest)).lost_seconds
+    assert lost == pytest.approx(1_000 * (1.0 + VALIDATION + BOUNDARY) + INIT + STARTUP + FIRST - STEP, rel=0.01)

@@ -18,6 +18,7 @@ import vmselect as vs
 from vmselect.probe import recording
 from vmselect.probe.recording import KILLED, SHARE, TERMINATED
 from vmselect.scoring.parts import find_parts
+from vmselect.watching import account
 from vmselect.watching.account import Account, Earlier, Status
 from vmselect.watching.callbacks import Watch
 from vmselect.watching.display import to_html
@@ -133,6 +134,21 @@ def test_the_default_interval_of_updates_does_not_hide_a_change(clock: Clock) ->
         assert seen[epoch].remaining.contains(0.9 * 20 * (30 - epoch - 0.5)), epoch
     assert seen[10].change == pytest.approx(3, rel=0.05)
     assert seen[19].change > 1.3
+
+
+def test_many_short_epochs_are_looked_at_a_few_times_a_second(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    looks, lengths, forecast = [], [], account.forecast_rest
+    look = Account._look
+    monkeypatch.setattr(Account, "_look", lambda *args, **options: looks.append(1) or look(*args, **options))
+    monkeypatch.setattr(
+        account, "forecast_rest", lambda epochs, left: lengths.append(len(epochs)) or forecast(epochs, left)
+    )
+    watch = make_watch(budget_usd=20 / HOUR, on_limit="stop")
+    complete = train(watch, clock, epochs=10_000, steps=1, step=lambda epoch, index: 0.01)
+    assert 1_850 < complete <= 2_000
+    assert watch.status.seconds <= 20
+    assert len(looks) < 20 / 0.25 + 10
+    assert max(lengths) <= account.MAX_EPOCHS
 
 
 def test_one_slow_step_does_not_end_a_training(clock: Clock) -> None:
