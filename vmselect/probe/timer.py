@@ -32,6 +32,8 @@ STEPS_ALWAYS = 1_000
 STEPS_SAMPLED = 1_000
 EPOCHS_ALWAYS = 1_000
 EPOCHS_SAMPLED = 1_000
+MAX_VALIDATIONS = 15_000
+"""Validations that are kept apart, fewer than a record may have. From then on, those of an epoch are added up."""
 EDGE_EPOCHS = 500
 """Number of epochs whose first and last steps are always kept, even if the random sample does not include them."""
 MAX_BATCHES_PER_VALIDATION = 2_000
@@ -98,6 +100,11 @@ class ValidationTally(NamedTuple):
     batch_readings: tuple[int, ...]
     truncated: bool
 
+    def plus(self, other: ValidationTally) -> ValidationTally:
+        """Both validations as one."""
+        batches = None if self.batches is None or other.batches is None else self.batches + other.batches
+        return ValidationTally(self.taken + other.taken, batches, (), self.truncated or other.truncated)
+
 
 @dataclass(slots=True, eq=False)
 class EpochTally:
@@ -148,6 +155,7 @@ class StepTimer:
         self._batch_mark = self._batch_count = 0
         self._batch_readings: list[int] = []
         self._batch_budget = MAX_VALIDATION_BATCHES
+        self._validation_budget = MAX_VALIDATIONS
         self.mark = 0
         """Clock time, in nanoseconds, at which the next reading begins. A validation, or work of the probe itself,
         moves it forward, which excludes their time from the reading."""
@@ -283,7 +291,12 @@ class StepTimer:
         tally = self.current or self.previous
         if tally is not None:
             batches = self._batch_count or batches
-            tally.validations.append(ValidationTally(taken, batches, tuple(self._batch_readings), truncated))
+            seen = ValidationTally(taken, batches, tuple(self._batch_readings), truncated)
+            if tally.validations and not self._validation_budget:
+                tally.validations[-1] = tally.validations[-1].plus(seen)
+            else:
+                tally.validations.append(seen)
+                self._validation_budget = max(0, self._validation_budget - 1)
 
     def end_epoch(self, *, complete: bool) -> None:
         """Record that the epoch has ended. ``complete`` is False if the probe ended it early."""

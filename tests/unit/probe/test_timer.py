@@ -302,3 +302,20 @@ def test_what_is_due_runs_after_a_step_and_outside_the_measured_time(timer: Step
         run_step(timer, clock, batch, 1.0)
     assert [(at - began) / 1e9 for at in called] == [4.0, 14.0]
     assert [reading[2] for reading in timer.step_readings()] == [10**9] * 8
+
+
+def test_countless_validations_of_an_epoch_are_added_up(timer: StepTimer, clock: Hand) -> None:
+    count = 25_000
+    timer.begin_epoch(0)
+    for step in range(count):
+        run_step(timer, clock, step, 1.0)
+        timer.begin_validation()
+        clock.pass_seconds(0.5)
+        timer.end_validation(batches=3)
+    timer.end_epoch(complete=True)
+    timer.finish()
+    timeline = build_timeline(timer, init=None, partial_batch=None)
+    assert len(timeline.validations) == timer_module.MAX_VALIDATIONS
+    assert sum(validation.seconds for validation in timeline.validations) == pytest.approx(0.5 * count)
+    assert sum(validation.batches or 0 for validation in timeline.validations) == 3 * count
+    assert timeline.steps.total_seconds == count
