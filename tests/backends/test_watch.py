@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import vmselect as vs
+from vmselect.probe import timer as timer_module
 
 EXAMPLES, BATCH = 320, 32
 
@@ -41,6 +42,20 @@ def test_a_watch_changes_no_bit() -> None:
     assert (watch.status.epoch, watch.status.steps) == (6, 6 * EXAMPLES // BATCH)
     assert watch.status.usd >= watch.profile.timeline.fit_seconds
     assert watch.profile.outcome == "watched"
+
+
+def test_a_record_that_cannot_be_made_does_not_end_a_training(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def build(timer: Any, **options: Any) -> Any:
+        if timer.steps:
+            raise ValueError("too large")
+        return timer_module.build_timeline(timer, **options)
+
+    monkeypatch.setattr("vmselect.probe.recording.build_timeline", build)
+    watch = make_watch(path=folder, budget_usd=1e9)
+    assert fit(watch) == fit()
+    assert capsys.readouterr().err.count("ValueError: too large") == 1
 
 
 @pytest.mark.parametrize("make", [make_watch, lambda: vs.IterationProbe(False, sample=None)])

@@ -434,6 +434,7 @@ class Recording:
                 self._pauses.stop()
             self._file = RecordFile(target) if target is not None and self.is_chief else None
             self._next_write, self._next_draft = 0.0, math.inf
+            self._warned = False
             self.observer: Observer | None = None
             """Follows the training while it runs, such as the account of :class:`vmselect.Watch`."""
             self.stop_requested = False
@@ -588,7 +589,10 @@ class Recording:
             if self._file is not None and began >= self._next_write:
                 # A metric that is a function, such as an evaluation, may take long: it is called at the end only.
                 plain = {name: value for name, value in (self.options.metrics or {}).items() if not callable(value)}
-                self._file.write(self.build("interrupted", detail=KILLED, metrics=plain))
+                try:
+                    self._file.write(self.build("interrupted", detail=KILLED, metrics=plain))
+                except ValueError as problem:  # a number that a record cannot hold
+                    self._warn_once(problem)
                 taken = self.timer.clock() / 1e9 - began
                 self._next_write = began + max(EVERY_SECONDS, taken / SHARE)
                 self._next_draft = max(began + STEPS_SECONDS, self._next_write)
@@ -643,7 +647,13 @@ class Recording:
         except BaseException as problem:  # noqa: BLE001 - a function of the user; raised or reported below
             problems.append(problem)
         # The profile is kept even if it cannot be written: `probe.profile` still has the measurements.
-        self.kept = profile = self.build(outcome, detail=detail, metrics=measured)
+        try:
+            self.kept = profile = self.build(outcome, detail=detail, metrics=measured)
+        except ValueError as problem:  # a number that a record cannot hold
+            if outcome == "stopped":
+                raise
+            self._warn_once(problem)
+            return None
         written = None
         try:
             written = None if self._file is None else self._file.finish(profile)
@@ -774,6 +784,12 @@ class Recording:
             self._fixed_bytes = environment.read_torch_bytes(self.torch_state)
         peak, details = reading
         return {"peak_gpu_memory_bytes": peak, "gpu_memory": GpuMemory(**details, **self._fixed_bytes)}
+
+    def _warn_once(self, problem: Exception) -> None:
+        """Print a line about the first ``problem`` of the record; the training continues."""
+        if not self._warned:
+            self._warned = True
+            warn_of(problem)
 
     def _discard(self) -> None:
         if self._file is not None:
