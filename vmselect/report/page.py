@@ -352,21 +352,25 @@ def page_data(ranking: Ranking, *, most: int = MAX_CANDIDATES, records: Sequence
 
 
 def _choose_candidates(ranking: Ranking, most: int) -> list[int]:
-    """Indices of the candidates on the page: all, or, if there are more than ``most``, at most ``most``.
+    """Indices of the candidates on the page: all, or, if there are more than ``most``, the ``most`` best.
 
-    These are the best by each measure (such as cost and time) at each number of epochs, in the markets of the ranking
-    and in all markets, and measured machines.
+    A quarter of these are the first ones of the ranking itself, and up to a quarter are measured machines. The others
+    are the best by the ranking and by each measure (such as cost and time) without limits, in turn: at each number of
+    epochs, in the markets of the ranking and in all markets.
     """
     if len(ranking.candidates) <= most:
         return list(range(len(ranking.candidates)))
-    kept: set[int] = set()
-    measured, markets = ranking.settings.measured, {ranking.settings.market, None}
-    for objective, market in itertools.product(measured, markets):
-        orders = ranking.rerank(objective=objective, market=market or "all", **NO_LIMITS).assessment.order
-        for order in orders:
-            kept.update(order[: most // (len(measured) * len(markets) * len(orders))].tolist())
+    orders = list(ranking.assessment.order)
+    kept = set(orders[ranking.deciding_column][: most // 4].tolist())
     probed = np.flatnonzero(ranking.candidates.per_machine_estimate(lambda machine: bool(machine.records)))
     kept.update(probed[: most // 4].tolist())
+    for objective, market in itertools.product(ranking.settings.measured, {ranking.settings.market, None}):
+        orders += ranking.rerank(objective=objective, market=market or "all", **NO_LIMITS).assessment.order
+    for place in range(max(map(len, orders))):
+        for order in orders:
+            if len(kept) == most:
+                return sorted(kept)
+            kept.update(order[place : place + 1].tolist())
     return sorted(kept)
 
 

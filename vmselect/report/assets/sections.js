@@ -252,7 +252,7 @@ function buildMethod(host, report) {
   const facts = report.facts.map(([term, fact]) => [h("dt", null, term), h("dd", { dir: "auto" }, fact)]);
   const leftOff = report.payload.page.omitted_candidates;
   if (leftOff) {
-    const which = "candidates that are not among the cheapest or the fastest";
+    const which = "candidates that are not among the best, the cheapest or the fastest";
     facts.push(h("dt", null, "Not on this page"), h("dd", null, `${formatCount(leftOff)} ${which}`));
   }
   host.append(
