@@ -162,15 +162,20 @@ def explain_memory(ranking: Ranking, described: Profile) -> str:
 def probe_commands(probe: NextProbe, words: Sequence[str] = ("train.py",)) -> list[str]:
     """Commands that run a probe: on the machine of ``probe`` itself, and with SkyPilot if SkyPilot can rent it.
 
-    ``words`` are the script to probe and its arguments, perhaps after ``-m``.
+    ``words`` are the script to probe and its arguments, perhaps after ``-m``. SkyPilot rents on demand or on the spot
+    market, as the price of the probe is.
     """
+    from vmselect.sweeps.runners.skypilot import split_attached  # on use: runners take time to import
+
     program = shlex.join(words)
     own = f"vmselect probe --instance-type {shlex.quote(probe.instance_type)} {program}"
     commands = [f"pip install {SOURCE} && {own}"]
-    if probe.provider in SKY_CLOUDS and probe.nodes == 1:
+    if probe.provider in SKY_CLOUDS and probe.nodes == 1 and probe.market in ("on_demand", "spot"):
+        machine, accelerators = split_attached(probe.instance_type)
         where = [
             "sky", "launch", "--down", "--workdir", ".", "--infra", f"{probe.provider}/{probe.region}",
-            "--instance-type", probe.instance_type,
+            "--instance-type", machine, *(["--gpus", accelerators] if accelerators else []),
+            *(["--use-spot"] if probe.market == "spot" else []),
         ]  # fmt: skip
         commands.append(f"{shlex.join(where)} {shlex.quote(commands[0])}")
     return commands

@@ -87,18 +87,36 @@ def test_memory_of_a_tiny_model_is_not_stated_as_zero() -> None:
     assert explained.startswith("Memory: batch 256 needs less than 0.1 GiB on a GPU;")
 
 
-def test_commands_of_a_probe_are_quoted() -> None:
-    probe = NextProbe(
-        instance_type="a b; rm -rf ~", provider="aws", region="us-east-1", market="on_demand", probe_usd=0.1,
+def make_next_probe(instance_type: str, provider: str = "aws", market: str = "on_demand") -> NextProbe:
+    return NextProbe(
+        instance_type=instance_type, provider=provider, region="us-east-1", market=market, probe_usd=0.1,
         expected_saving_usd=1, expected_saving=0.1, chance=0.1, chance_after=0.2, batch_size=8, gpus=1, nodes=1,
         reason="",
     )  # fmt: skip
-    own, sky = probe_commands(probe, ["my train.py", "--lr", "$(id)"])
+
+
+def test_commands_of_a_probe_are_quoted() -> None:
+    own, sky = probe_commands(make_next_probe("a b; rm -rf ~"), ["my train.py", "--lr", "$(id)"])
     assert shlex.split(own)[4:] == [
         "vmselect", "probe", "--instance-type", "a b; rm -rf ~", "my train.py", "--lr", "$(id)",
     ]  # fmt: skip
     assert shlex.split(sky)[-1] == own
     assert "a b; rm -rf ~" in shlex.split(sky)
+
+
+def test_skypilot_rents_the_machine_of_a_probe_in_the_market_of_its_price() -> None:
+    on_demand, spot = (
+        shlex.split(probe_commands(make_next_probe("g5.xlarge", market=m))[1]) for m in ("on_demand", "spot")
+    )
+    assert "--use-spot" not in on_demand
+    assert "--use-spot" in spot
+    google = shlex.split(probe_commands(make_next_probe("n1-standard-4+1xT4", "gcp"))[1])
+    # SkyPilot's Google machines have no GPU in their name.
+    assert google[google.index("--instance-type") + 1] == "n1-standard-4"
+    assert google[google.index("--gpus") + 1] == "T4:1"
+    # SkyPilot cannot rent at the price of a commitment.
+    assert len(probe_commands(make_next_probe("a2-highgpu-1g", "gcp", "reserved_1y"))) == 1
+    assert len(probe_commands(make_next_probe("workstation", "lab"))) == 1
 
 
 def test_the_command_ranks_the_records_of_a_folder(tmp_path: Path) -> None:

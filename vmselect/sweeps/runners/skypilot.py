@@ -208,11 +208,22 @@ def resources_of(trial: Trial, location: str = "") -> dict[str, Any]:
         fields |= {"region": None, "cloud": None, "infra": location}
     elif "cloud" in fields:  # SkyPilot accepts both in one field, or the region alone
         fields["infra"] = "/".join(filter(None, (str(fields.pop("cloud")), fields.pop("region"))))
-    # The catalog's notation for Google's GPUs, which are attached to N1 machines.
-    if attached := re.fullmatch(r"(n1-[\w-]+)\+(\d+)x([\w-]+)", str(fields["instance_type"])):
-        fields |= {"instance_type": attached[1], "accelerators": f"{attached[3]}:{attached[2]}"}
+    machine, accelerators = split_attached(str(fields["instance_type"]))
+    fields |= {"instance_type": machine, "accelerators": accelerators} if accelerators else {}
     fields |= {"use_spot": trial.market == "spot", "autostop": {"idle_minutes": IDLE_MINUTES, "down": True}}
     return {name: value for name, value in fields.items() if value not in (None, "")}
+
+
+def split_attached(instance_type: str) -> tuple[str, str]:
+    """Machine and accelerators of an instance type, as SkyPilot names them; "" if the type includes its accelerators.
+
+    Google's GPUs are attached to N1 machines, and the name in the catalog contains both.
+
+    >>> split_attached("n1-standard-4+1xT4"), split_attached("g5.xlarge")
+    (('n1-standard-4', 'T4:1'), ('g5.xlarge', ''))
+    """
+    attached = re.fullmatch(r"(n1-[\w-]+)\+(\d+)x([\w-]+)", instance_type)
+    return (attached[1], f"{attached[3]}:{attached[2]}") if attached else (instance_type, "")
 
 
 def make_task(sky: Sky, job: Job, remote: str, location: str = "") -> Sky:
