@@ -8,6 +8,8 @@ import pandas as pd
 
 from vmselect.catalog.gpus import nominal_memory_gib
 
+SUMMARIZED = {"on_demand": "", "spot": "spot_"}
+"""Markets of :func:`summarize_gpus`, and the prefix of the names of their columns."""
 OFFER = ("provider", "region", "instance_type")
 COLUMNS = (
     "gpu_model", "gpu_memory_gib", "providers", "usd_per_gpu_hour", *OFFER, "spot_usd_per_gpu_hour",
@@ -37,11 +39,12 @@ def summarize_gpus(offers: pd.DataFrame) -> pd.DataFrame:
 
     ``providers`` is the number of providers with an offer. The memory is the nominal one, or else that of an offer.
     """
-    rows = offers[(offers["gpu_count"] > 0) & (offers["gpu_model"] != "")]
+    priced = offers["market"].isin(list(SUMMARIZED))
+    rows = offers[(offers["gpu_count"] > 0) & (offers["gpu_model"] != "") & priced]
     rows = order_by_gpu(rows).assign(usd_per_gpu_hour=lambda table: per_gpu_hour(table))
     rows = rows.astype(dict.fromkeys(("gpu_model", *OFFER, "market"), str))
     summary = rows.groupby("gpu_model").agg(providers=("provider", "nunique"), offered_gib=("gpu_memory_gib", "max"))
-    for market, prefix in (("on_demand", ""), ("spot", "spot_")):
+    for market, prefix in SUMMARIZED.items():
         first = rows[rows["market"] == market].drop_duplicates("gpu_model").set_index("gpu_model")
         summary = summary.join(first[["usd_per_gpu_hour", *OFFER]].add_prefix(prefix))
     summary = summary.reset_index()

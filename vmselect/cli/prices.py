@@ -212,8 +212,10 @@ def _show_gpus(
 
     # On demand is the default of the option; the summary has a column for spot, too.
     markets = ["on_demand", "spot"] if market == [BY_NAME["market"].default] else market
-    summary = prices.gpus(provider, region=region, market=markets)
-    rows = summary.head(top) if top else summary
+    rows = prices.gpus(provider, region=region, market=markets)
+    if top:
+        least = rows[["usd_per_gpu_hour", "spot_usd_per_gpu_hour"]].min(axis=1)
+        rows = rows.loc[least.sort_values(kind="stable").index[:top]]
     remarks: list[object] = []
     if format is Format.table:
         anywhere = set() if region else _sold_at_one_price(prices)
@@ -240,7 +242,8 @@ def _show_gpus(
         remarks = [ONE_PRICE] if any(line[place].endswith("*") for line in lines for place in places) else []
     else:
         emit(frame_rows(rows), GpuPrices, format=format)
-    dates = prices.offers(provider, region=region, retired=False)["date"].astype(str).unique()
+    offers = prices.offers(provider, region=region, market=markets, retired=False)
+    dates = offers.loc[~offers["stale"] & (offers["gpu_count"] > 0), "date"].astype(str).unique()
     age = prices.outdated or describe_age(dates, today=prices.as_of)
     hint = "Show the VM types with a GPU by price with --gpu, as in --gpu H100 --region eu."
     print_err([*remarks, *prices.findings, *([age] if age else []), *([hint] if format is Format.table else [])])
@@ -379,15 +382,17 @@ def check(
     before: Annotated[
         Path | None, typer.Option(help="Price file to compare with.", show_default="the shipped prices")
     ] = None,
-    flagged: Annotated[bool, flag("--flagged", help="List implausible prices instead of changes.")] = False,
+    flagged: Annotated[
+        bool, flag("--flagged", help="List flagged prices instead of changes, implausible ones first.")
+    ] = False,
     format: FormatOption = Format.table,  # noqa: A002
 ) -> None:
     """Check prices: list invalid rows, and prices that are new, gone, higher or lower than before.
 
-    Messages name implausible prices, such as a spot price above on demand, and stale ones; --flagged lists all
-    implausible prices, of the shipped ones if none were refreshed. Exit code 1 if a price differs, or if a warning
-    concerns the checked prices, such as an invalid row or an implausible price. Messages about the prices to compare
-    with do not change the exit code.
+    Messages name implausible prices, such as a spot price above on demand, and stale ones; --flagged lists these
+    implausible prices and those that say less than they seem to, such as one price in every region, of the shipped
+    prices if none were refreshed. Exit code 1 if a price differs, or if a warning concerns the checked prices, such as
+    an invalid row or an implausible price. Messages about the prices to compare with do not change the exit code.
     """
     from vmselect.catalog import Catalog, compare_prices
     from vmselect.catalog.age import describe_stale

@@ -261,7 +261,24 @@ def test_show_without_options_has_a_line_per_gpu() -> None:
     assert lines == vs.Catalog.embedded().gpus()["gpu_model"].tolist()
     rows = json.loads(run("show", "--region", "eu", "--json").stdout)
     assert {"gpu_model", "usd_per_gpu_hour", "spot_usd_per_gpu_hour", "providers"} <= set(rows[0])
-    assert len(json.loads(run("show", "--top", "2", "--json").stdout)) == 2
+    spot = [row["spot_usd_per_gpu_hour"] for row in json.loads(run("show", "--market", "spot", "--json").stdout)]
+    cheapest = json.loads(run("show", "--market", "spot", "--top", "2", "--json").stdout)
+    assert [row["spot_usd_per_gpu_hour"] for row in cheapest] == sorted(spot)[:2] != spot[:2]
+
+
+def test_the_age_of_a_summary_is_that_of_its_prices(tmp_path) -> None:
+    # Stale prices are not in the summary, so they do not make it old.
+    rows = [
+        "new,a,here,on_demand,2026-11-01,1.0,T4,1", "old,b,here,on_demand,2020-01-01,1.0,T4,1",
+        "cpu,c,here,on_demand,2025-12-01,1.0,,0",
+    ]  # fmt: skip
+    file = tmp_path / "prices.csv"
+    header = "provider,instance_type,region,market,date,usd_per_hour,gpu_model,gpu_count"
+    file.write_text("\n".join([header, *rows, ""]))
+    shown = run("show", "--catalog", str(file))
+    assert shown.exit_code == 0
+    assert "2020-01-01" not in shown.stderr
+    assert "2025-12-01" not in shown.stderr
 
 
 def test_one_command_finds_the_cheapest_gpu_in_europe() -> None:

@@ -73,6 +73,7 @@ def test_filters_of_a_summary() -> None:
     assert set(CATALOG.gpus("lambda")["provider"]) == {"lambda"}
     assert CATALOG.gpus(gpu="l4")["gpu_model"].tolist() == ["L4"]
     assert CATALOG.gpus(market="spot")["usd_per_gpu_hour"].isna().all()
+    assert CATALOG.gpus(market="all")["gpu_model"].tolist() == CATALOG.gpus()["gpu_model"].tolist()
     assert summarize_gpus(CATALOG.offers(gpu="T4").iloc[:0]).empty
 
 
