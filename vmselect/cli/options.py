@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -227,10 +228,19 @@ def parse(option: Option, value: Any) -> Any:
         return read_weights(value, option="--objective", single=str)
     if option.type is Path:  # a path may contain a comma
         return value
-    texts = [text.strip() for part in value for text in part.split(",")]
+    texts = [text for part in value for text in _split_names(part)]
     if option.word and texts == [option.word]:
         return option.word
     return read_numbers(",".join(texts), option=f"--{option.name.replace('_', '-')}") if option.type is int else texts
+
+
+def _split_names(listed: str) -> list[str]:
+    """The names in ``listed``, which are separated by commas. Regions of marketplaces contain some: "Texas, US"."""
+    from vmselect.catalog.regions import countries
+
+    regions = {region for _, region in countries()} if ", " in listed else set()
+    parts = re.split(r",(?! )", listed)
+    return [name.strip() for part in parts for name in ([part] if part.strip() in regions else part.split(","))]
 
 
 Command = Callable[..., None]

@@ -17,7 +17,7 @@ from vmselect.catalog import describe_unpriced
 from vmselect.catalog.offer import REQUIRED
 from vmselect.catalog.shipped import unpriced
 from vmselect.cli import _name_options, app, main
-from vmselect.cli.options import note_unknown_type
+from vmselect.cli.options import note_unknown_type, parse
 from vmselect.ranking.options import BY_NAME
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "support"))
@@ -65,6 +65,20 @@ def test_lists_are_written_with_commas_or_repeated(run: Run, profiles: Path) -> 
     assert once == twice
     settings = json.JSONDecoder().raw_decode(once)[0]["settings"]
     assert (settings["epochs"], settings["market"]) == ([5, 10], ["on_demand", "spot"])
+
+
+@pytest.mark.parametrize(
+    ("given", "names"),
+    [
+        (["us-east-1,eu"], ["us-east-1", "eu"]),
+        (["us-east-1, eu", "de"], ["us-east-1", "eu", "de"]),
+        (["US, NA"], ["US, NA"]),  # a region of a marketplace
+        (["Oregon, US, NA,us-east-1"], ["Oregon, US, NA", "us-east-1"]),
+        (["all"], "all"),
+    ],
+)
+def test_the_name_of_a_region_may_contain_commas(given: list[str], names: object) -> None:
+    assert parse(BY_NAME["region"], given) == names
 
 
 def test_all_means_all_in_python_and_in_options(run: Run, profiles: Path) -> None:
