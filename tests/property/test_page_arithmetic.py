@@ -396,6 +396,14 @@ def test_reasons_are_described_as_in_python(scripts: Scripts) -> None:
     assert found == [describe_reason(code, count) for code, count in pairs]
 
 
+@pytest.mark.parametrize(
+    ("model", "count", "text"),
+    [("T4", 1, "T4"), ("T4", 4, "4 × T4"), ("L4", 0.125, "0.125 × L4"), ("L4", None, "L4"), (None, 0, "none")],
+)
+def test_the_table_states_a_share_of_a_gpu(scripts: Scripts, model: str | None, count: float | None, text: str) -> None:
+    assert scripts.call("gpuText({ candidate })", candidate={"gpu_model": model, "gpu_count": count}) == text
+
+
 def test_findings_that_differ_only_in_their_machine_are_one_item(scripts: Scripts) -> None:
     probe = vs.Profile.from_times(
         instance_type="g4dn.xlarge", batch_size=8, steps_per_epoch=10, iteration_seconds=[0.02] * 9

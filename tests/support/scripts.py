@@ -10,7 +10,7 @@ from py_mini_racer import MiniRacer
 import vmselect as vs
 from vmselect.report.page import page_data, read_asset
 
-COMPUTING = ("numbers", "probability", "model", "limits", "next_probe", "scaling", "verdict_text", "report")
+COMPUTING = ("numbers", "probability", "model", "limits", "next_probe", "scaling", "verdict_text", "table", "report")
 
 
 class Scripts:

@@ -312,6 +312,8 @@ PROVIDERS = re.compile(
     """,
     re.X,
 )
+# Other names of providers that have another one in the catalog, as gpuhunt's files have.
+ALIASES = {"datacrunch": "verda", "digitalocean": "do", "lambdalabs": "lambda", "vastai": "vast"}
 # Families of Google Cloud whose hosts SkyPilot prices without their GPUs.
 _GCP_HOST_ONLY = r"(?:a2|a3|a4|a4x|g2|g4)-"
 # SkyPilot's name for the GPU of A3 Mega; our table uses the name of the chip.
@@ -332,7 +334,7 @@ def _find_provider(path: Path) -> str:
     name = resolved.parent.name if resolved.stem in ("vms", "instances") else resolved.stem
     if not PROVIDERS.fullmatch(name):
         raise CatalogError(f"The provider of the prices in {path.name} is unknown. Pass it, as in provider='aws'.")
-    return name
+    return ALIASES.get(name, name)
 
 
 def _convert_skypilot(raw: pd.DataFrame, provider: str) -> Converted:
@@ -466,7 +468,7 @@ def _convert_gpuhunt(raw: pd.DataFrame, provider: str) -> Converted:
     spot = raw["spot"].astype(str).str.lower()
     rows = pd.DataFrame(
         {
-            "provider": raw["provider"].astype(str) if "provider" in raw.columns else provider,
+            "provider": raw["provider"].astype(str).replace(ALIASES) if "provider" in raw.columns else provider,
             "instance_type": raw["instance_name"].astype(str),
             "region": raw["location"].astype(str),
             "market": np.where(spot == "true", "spot", np.where(spot == "false", "on_demand", spot)),

@@ -548,7 +548,7 @@ MARKET_NAMES = {
 SUPERLATIVES = {"cost": "cheapest", "time": "fastest", "energy": "the lowest in energy", "co2": "the cleanest"}
 """Word for the best candidate by each measure; ``verdict_text.js`` has the same table."""
 PROVIDER_NAMES = {
-    "aws": "AWS", "azure": "Azure", "cudo": "Cudo", "digitalocean": "DigitalOcean", "fluidstack": "FluidStack",
+    "aws": "AWS", "azure": "Azure", "cudo": "Cudo", "do": "DigitalOcean", "fluidstack": "FluidStack",
     "gcp": "Google Cloud", "hyperbolic": "Hyperbolic", "hyperstack": "Hyperstack", "ibm": "IBM Cloud",
     "lambda": "Lambda", "nebius": "Nebius", "oci": "Oracle Cloud", "ovhcloud": "OVHcloud", "paperspace": "Paperspace",
     "primeintellect": "Prime Intellect", "runpod": "RunPod", "scaleway": "Scaleway", "scp": "Samsung Cloud",

@@ -102,7 +102,7 @@ def test_gpuhunt(tmp_path) -> None:
     path.write_text(GPUHUNT)
     catalog = vs.Catalog.load(path)
     offer = catalog.offer("big-a100", market="spot")
-    assert (offer.provider, offer.usd_per_hour, offer.gpu_model) == ("lambdalabs", 1.0, "A100-80GB")
+    assert (offer.provider, offer.usd_per_hour, offer.gpu_model) == ("lambda", 1.0, "A100-80GB")
     assert offer.source == "gpuhunt"
     assert catalog.offer("plain").gpu_count == 0
 

@@ -22,7 +22,7 @@ from vmselect.ranking import MethodologyCost, SelectionCost, estimates
 from vmselect.ranking.measures import LIMITED
 from vmselect.ranking.predicted import NO_PROBE
 from vmselect.ranking.rows import Excluded
-from vmselect.ranking.views import PLURALS, REASONS, describe_reason
+from vmselect.ranking.views import PLURALS, PROVIDER_NAMES, REASONS, describe_reason
 
 CATALOG = prices(("a", 2.0), ("b", 4.0))
 STUDY = vs.ConvergenceStudy.from_epochs(
@@ -289,3 +289,8 @@ def test_a_disturbed_probe_is_excluded_in_one_sentence() -> None:
     assert reason.endswith("probe again")
     assert "1 candidate has no instance type" in rank([probe(None)]).verdict
     assert ".." not in rank([probe(None), probe(None, 0.2)]).verdict
+
+
+def test_every_provider_with_a_shipped_price_has_a_name() -> None:
+    providers = vs.Catalog.embedded().offers(market=None)["provider"].astype(str).unique()
+    assert set(providers) <= PROVIDER_NAMES.keys()

@@ -71,7 +71,8 @@ function chanceCell({ chance }) {
 
 function gpuText({ candidate: { gpu_model, gpu_count } }) {
   if (!gpu_model) return "none";
-  return gpu_count > 1 ? `${gpu_count} × ${gpu_model}` : gpu_model;
+  // A share of a GPU is less than one.
+  return gpu_count && gpu_count !== 1 ? `${gpu_count} × ${gpu_model}` : gpu_model;
 }
 
 /** Build the ranking table in `host`. Returns functions that show new rows, and their probabilities once they are known. */
