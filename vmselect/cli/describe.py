@@ -12,7 +12,7 @@ import typer
 
 from vmselect._io import check_place, default_folder
 from vmselect._models import Output
-from vmselect.cli.options import check_script
+from vmselect.cli.options import check_script, note_misplaced
 from vmselect.cli.output import flag, print_err, print_out
 from vmselect.units import format_bytes
 
@@ -45,6 +45,7 @@ class DescribeOutput(Output):
 
 
 def describe(
+    context: typer.Context,
     script: Annotated[str, typer.Argument(help="Training script, or with -m a module.", show_default=False)],
     arguments: Annotated[list[str] | None, typer.Argument(metavar="ARGS", help="Arguments for the script.")] = None,
     module: Annotated[bool, flag("-m", help="Run SCRIPT as a module, as python -m does.")] = False,
@@ -76,6 +77,8 @@ def describe(
     from vmselect.probe.script import Choice, probe_script
 
     check_script("describe", script, module=module)
+    if not brief:  # vmselect recommend, which runs this command, notes its own options
+        note_misplaced(context, script, arguments or [])
     target = default_folder() if path is None else check_place("--path", path)
     with tempfile.TemporaryDirectory(prefix="vmselect-") as folder:
         run = probe_script(

@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import inspect
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -54,6 +54,8 @@ RecalibrateOption = Annotated[
         help="Correct times and intervals by the forecasts and outcomes in this folder or URL; may be repeated.",
     ),
 ]
+SCRIPT_OPTIONS = ("--batch-size", "--epochs", "--examples", "--help", "--model", "-b", "-e", "-h", "-m", "-o", "-q")
+"""Options of commands that run a script which are nearly always meant for the script if they follow its name."""
 
 
 def declare(name: str) -> Any:
@@ -338,6 +340,16 @@ def check_script(command: str | None, script: str, *, module: bool) -> None:
         )
     if not module and not has_file(Path(script)):
         raise ArgumentError(f"{script} is not a readable file. Give the path of a Python script.")
+
+
+def note_misplaced(context: typer.Context, script: str, arguments: Iterable[str]) -> None:
+    """Print a line if ``arguments`` of the script contain options that the command has, too."""
+    own = {name for option in context.command.params for name in option.opts} - {*SCRIPT_OPTIONS}
+    words = dict.fromkeys(argument.partition("=")[0] for argument in arguments)
+    if misplaced := [word for word in words if word in own and word.startswith("-")]:
+        command = f"vmselect {context.info_name}"
+        fact = f"{', '.join(misplaced)} was passed to {script}, not to {command}"
+        print_err([f"vmselect: {fact}. Write options of {command} before the script's name."])
 
 
 def read_numbers(text: str, *, option: str) -> list[int]:

@@ -12,7 +12,7 @@ import typer
 from vmselect._checks import check_count, check_name, maybe, several
 from vmselect._io import check_place, default_folder
 from vmselect._models import Output
-from vmselect.cli.options import check_script, note_unknown_type
+from vmselect.cli.options import check_script, note_misplaced, note_unknown_type
 from vmselect.cli.output import flag, is_quiet, print_err, print_out
 from vmselect.records.training import Outcome
 from vmselect.units import format_seconds
@@ -39,9 +39,6 @@ EXTRAS = {
 STEADY_SECONDS = 2.0
 """Least total seconds of the steady steps that are measured in each epoch. The speed of a machine changes from second
 to second, so twenty short steps would measure one moment only."""
-
-SCRIPT_OPTIONS = ("--batch-size", "--help", "-h", "-m", "-q")
-"""Options of ``vmselect probe`` that are nearly always meant for the script if they follow its name."""
 
 
 class ProbedTraining(Output):
@@ -165,7 +162,7 @@ def run_script(
 
     command = context.info_name
     check_script(command, script, module=options["module"])
-    _note_misplaced(context, script, arguments)
+    note_misplaced(context, script, arguments)
     check_target(target, "training")
     try:
         run = probe_script(script, arguments, target, choice, **options)
@@ -246,16 +243,6 @@ def _show_profiles(run: ScriptRun, target: Place, *, as_json: bool) -> None:
         print_out(ProbeOutput(path=str(target), trainings=trainings).to_json(), raw=True)
     if run.measured > 1 and target.name.endswith(".json"):
         print_err([f"vmselect: {target} contains only the last of {run.measured} trainings. Use --path with a folder."])
-
-
-def _note_misplaced(context: typer.Context, script: str, arguments: Iterable[str]) -> None:
-    """Print a line if ``arguments`` of the script contain options that ``vmselect probe`` has, too."""
-    own = {name for option in context.command.params for name in option.opts} - {*SCRIPT_OPTIONS}
-    words = dict.fromkeys(argument.partition("=")[0] for argument in arguments)
-    if misplaced := [word for word in words if word in own and word.startswith("-")]:
-        command = f"vmselect {context.info_name}"
-        fact = f"{', '.join(misplaced)} was passed to {script}, not to {command}"
-        print_err([f"vmselect: {fact}. Write options of {command} before the script's name."])
 
 
 def _note_unknown_types(profiles: Iterable[Profile]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import re
 import shlex
 import signal
 import subprocess
@@ -15,10 +16,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from vmselect._io import check_place, default_folder
-from vmselect.cli.options import RankingOptions, TopOption, check_script, with_ranking_options
+from vmselect.cli.options import RankingOptions, TopOption, check_script, note_misplaced, with_ranking_options
 from vmselect.cli.output import Format, FormatOption, flag, is_quiet, print_err
 from vmselect.cli.ranking_table import VerboseOption, print_ranking, probe_line
 from vmselect.errors import ArgumentError
+from vmselect.units import format_count
 
 if TYPE_CHECKING:
     from vmselect._io import Place
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
 
 @with_ranking_options
 def recommend(
+    context: typer.Context,
     script: Annotated[
         str | None,
         typer.Argument(help="Training script, or with -m a module.", show_default="the records in --path"),
@@ -51,7 +54,8 @@ def recommend(
     file of yours is changed. Every machine of the catalog is ranked by the predicted time and cost. Then one line says
     whether the batch fits into GPU memory, and one names the first probe worth its price, with commands that run
     it. After a probe, run the command again: records of the same training in --path sharpen the answer, also without
-    SCRIPT. Give options of vmselect before the name of the script. Exit code 1 if no machine meets the limits.
+    SCRIPT. Give options of vmselect before the name of the script; --epochs after it is passed to the script, and is
+    also the number to rank. Exit code 1 if no machine meets the limits.
 
     Examples:
 
@@ -74,6 +78,7 @@ def recommend(
     options.check_names(chosen)  # the script may take minutes up to its first training
     if script is not None:
         check_script("recommend", script, module=module)
+        note_misplaced(context, script, arguments or [])
         if options.chooses:
             raise ArgumentError(
                 "--model and --fit choose among the records of a folder, but a script determines the training that is "
@@ -87,9 +92,8 @@ def recommend(
     if script is None:
         print_err([_name_training(described, records)])
     same = [profile for profile in records if is_same_training(described, profile)]
-    if "epochs" not in chosen and not any(profile.setup.epochs for profile in (described, *same)):
-        print_err(["The training does not state its number of epochs: this is for one epoch. Pass --epochs N for all."])
-        chosen["epochs"] = 1
+    if "epochs" not in chosen:
+        chosen.update(_choose_epochs([described, *same], arguments or []))
     ranking = options.rank_by(functools.partial(rank_training, described, records), chosen)
     options.keep_forecasts(ranking)
     if html is not None:
@@ -130,6 +134,25 @@ def _describe(script: str, arguments: list[str], target: Place, *, module: bool)
             'can choose: device = "cuda" if torch.cuda.is_available() else "cpu". Or describe the model in Python '
             "with vmselect.recommend(model, ...), or measure the script with vmselect probe on a machine with a GPU."
         )
+
+
+def _choose_epochs(profiles: Sequence[Profile], arguments: Sequence[str]) -> dict[str, int]:
+    """The number of epochs to rank, if it is not that of the ``profiles``: that in the arguments of the script, or one.
+
+    A script may ignore its arguments, or begin with a training of fewer epochs, and the user has stated the number.
+    """
+    stated = {profile.setup.epochs for profile in profiles} - {None}
+    text = re.search(r"(?<!\S)--epochs[ =](\d{1,6})(?!\S)", shlex.join(arguments))
+    asked = int(text[1]) if text else 0
+    if stated and asked and asked not in stated:
+        have = format_count(max(filter(None, stated)), "epoch")
+        print_err([f"The training has {have}, but its script was given --epochs {asked}: this is for {asked}."])
+    if asked:
+        return {"epochs": asked}
+    if stated:
+        return {}
+    print_err(["The training does not state its number of epochs: this is for one epoch. Pass --epochs N for all."])
+    return {"epochs": 1}
 
 
 def _next_steps(ranking: Ranking, words: list[str]) -> list[str]:

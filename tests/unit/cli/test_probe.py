@@ -9,24 +9,26 @@ import typer
 
 from tests.support.profiles import make_profile
 from vmselect.cli import app
-from vmselect.cli.probe import _explain_nothing, _note_misplaced, _note_unknown_types
+from vmselect.cli.options import note_misplaced
+from vmselect.cli.probe import _explain_nothing, _note_unknown_types
 from vmselect.probe.script import ScriptRun
 from vmselect.records import Fact, Placement
 
 
+@pytest.mark.parametrize("name", ["probe", "watch", "describe", "recommend"])
 @pytest.mark.parametrize(
     ("arguments", "noted"),
     [
         (["--path", "old/"], ["--path"]),
-        (["--path=old/", "--steps", "5", "--path"], ["--path, --steps"]),
-        (["--batch-size", "64", "--lr", "0.1", "path"], []),  # options of the script
+        (["--path=old/", "--json", "5", "--path"], ["--path, --json"]),
+        (["--epochs", "5", "--batch-size", "64", "--lr", "0.1", "path"], []),  # options of the script
     ],
 )
-def test_options_of_probe_behind_the_script_are_noted(
-    arguments: list[str], noted: list[str], capsys: pytest.CaptureFixture[str]
+def test_options_behind_the_script_are_noted(
+    name: str, arguments: list[str], noted: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    command = typer.main.get_command(app).commands["probe"]  # type: ignore[attr-defined]
-    _note_misplaced(typer.Context(command), "train.py", arguments)
+    command = typer.main.get_command(app).commands[name]  # type: ignore[attr-defined]
+    note_misplaced(typer.Context(command), "train.py", arguments)
     lines = capsys.readouterr().err.splitlines()
     assert [line.removeprefix("vmselect: ").partition(" was")[0] for line in lines] == noted
 

@@ -126,3 +126,27 @@ def test_the_commands_of_a_module_run_it_as_a_module(here: Path, monkeypatch: py
     commands = [line for line in done.stderr.splitlines() if "vmselect probe" in line]
     assert commands
     assert all("-m pkg.train --lr 0.1" in line for line in commands)
+
+
+@pytest.mark.parametrize(
+    ("stated", "arguments", "epochs", "noted"),
+    [
+        (90, ["--epochs", "20"], 20, True),
+        (90, ["--lr", "0.1", "--epochs=20"], 20, True),
+        (90, ["--epochs", "90"], 90, False),
+        (90, ["--epochs", "many", "--max-epochs", "20"], 90, False),
+        (None, ["--epochs", "20"], 20, False),
+        (None, ["--epochs", "0"], 1, False),
+    ],
+)
+def test_epochs_behind_the_script_are_ranked(
+    stated: int | None, arguments: list[str], epochs: int, noted: bool, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.modules["vmselect.cli.recommend"], "_describe", lambda *_, **__: None)
+    text = json.loads((here / "profiles" / "resnet50.json").read_text())
+    text["setup"]["epochs"] = stated
+    (here / "profiles" / "resnet50.json").write_text(json.dumps(text))
+    done = CliRunner().invoke(app, ["recommend", "--json", "--machines", "g6.xlarge", "train.py", *arguments])
+    assert done.exit_code == 0, done.output
+    assert {row["epochs"] for row in json.loads(done.stdout)["rows"]} == {epochs}
+    assert ("was given --epochs" in done.stderr) is noted
