@@ -356,7 +356,7 @@ class Need:
         if self.name in LESS_BY_NAME:
             return "less"
         metric = METRICS.get(ALIASES.get(self.name, self.name))
-        return metric.better if metric else guess_better(self.name)
+        return metric.better if metric else guess_better(self.name) or ("more" if self._names_uptime else None)
 
     @property
     def is_uptime(self) -> bool:
@@ -364,9 +364,12 @@ class Need:
 
         It is graded by the downtime: 99.95 % is five times the downtime of 99.99 %, not nearly the same.
         """
+        return self._names_uptime and self.direction == "more"
+
+    @property
+    def _names_uptime(self) -> bool:
         words = set(re.findall(r"[a-z]+", self.name.lower()))
-        named = bool(words & {"sla", "uptime", "availability"}) or {"service", "level"} <= words
-        return named and self.direction == "more"
+        return bool(words & {"sla", "uptime", "availability"}) or {"service", "level"} <= words
 
     def is_met(self, value: Plain) -> bool:
         """Whether ``value`` meets the condition. An unknown value (None) does not meet it."""
@@ -471,6 +474,8 @@ class Requirements:
         for need in self.needs:
             facts_here = {name: facts.get(need.name, Fact(None)) for name, facts in kept.items()}
             numbers = [fact.value for fact in facts_here.values() if is_number(fact.value)]
+            if need.weight > 0:
+                _check_gradable(need, facts_here)
             best = None
             if need.direction is not None and numbers:
                 best = float(min(numbers) if need.direction == "less" else max(numbers))
@@ -498,6 +503,29 @@ class Requirements:
                 shown = "unknown" if value is None else f"{value:g}" if is_number(value) else str(value)
                 return f"{need.name} is {shown}, not {need.describe()}"
         return None
+
+
+def _check_gradable(need: Need, facts: Mapping[str, Fact]) -> None:
+    """Raise ComparisonError if one of the ``facts`` would get the grade 0 only because of how it is written."""
+    if need.direction is None and need.is_condition:
+        return
+    for name, fact in facts.items():
+        if isinstance(fact.value, str):
+            raise ComparisonError(
+                f"{need.name} of {name} is the text {show(fact.value)}, which cannot be graded. Give a number, or "
+                "state with one_of which texts are good."
+            )
+        if need.direction is None and is_number(fact.value):
+            raise ComparisonError(
+                f"{need.name} of {name} is {fact.value:g}, and whether less or more is better is unknown. Add "
+                "'better: less' or 'better: more' to the requirement."
+            )
+    uptimes = [fact.value for fact in facts.values() if is_number(fact.value)] if need.is_uptime else []
+    if uptimes and 0 < min(uptimes) <= 1 < max(uptimes):
+        raise ComparisonError(
+            f"{need.name} is {min(uptimes):g} of one candidate and {max(uptimes):g} of another, a share and a "
+            "percentage. Give all as percentages, as in 99.95."
+        )
 
 
 def _read_needs(values: object) -> tuple[Need, ...]:

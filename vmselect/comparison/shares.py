@@ -14,16 +14,26 @@ from dataclasses import dataclass
 import pandas as pd
 
 from vmselect._checks import check_name
-from vmselect.comparison.runs import read_level
+from vmselect.comparison.runs import UNKNOWN, read_level
 from vmselect.errors import ComparisonError
 from vmselect.findings import Finding
 from vmselect.records import Profile
-from vmselect.records.identity import read_records
+from vmselect.records.identity import (
+    DATA,
+    SCHEDULE,
+    VALIDATION,
+    check_comparable,
+    distinct_values,
+    list_values,
+    read_records,
+)
 from vmselect.records.step_times import step_seconds
 from vmselect.units import printable
 
 SLOWER = 0.05
 """Difference of speed below which a worker is not called slow. Chosen by judgement."""
+LITTLE = 0.005
+"""Additional time, as a fraction, that would be shown as 0 %."""
 MIN_ROUNDS = 3
 """Fewest measurements of every worker to call one of them consistently last."""
 COLUMNS = ("worker", "rounds", "examples_per_second", "times_last", "equal_share", "fair_share")
@@ -57,7 +67,9 @@ class WorkerShares:
 
     @property
     def verdict(self) -> str:
-        """The slowest worker, and what equal shares cost."""
+        """The slowest worker, and what equal shares cost; or that the workers are equally fast."""
+        if self.extra_time < LITTLE:
+            return f"The {len(self.table)} workers are about equally fast: equal shares of the batch take no more time."
         slowest = self.table.sort_values("examples_per_second", kind="stable").iloc[0]
         shares = " / ".join(f"{share:.0%}" for share in self.table["fair_share"])
         return printable(
@@ -74,7 +86,7 @@ def worker_shares(records: Iterable[Profile], *, by: str = "worker") -> WorkerSh
     """Speeds of workers that were probed alone, and what equal shares of the batch cost if they train together.
 
     ``by`` is the factor (or ``instance_type``) that names the worker of a record. The first record of every worker is
-    the first round, and so on; probe all workers in every round.
+    the first round, and so on; probe all workers in every round, with the same model and batch size.
 
     >>> import vmselect as vs
     >>> def probed(worker, seconds):
@@ -84,8 +96,23 @@ def worker_shares(records: Iterable[Profile], *, by: str = "worker") -> WorkerSh
     (0.5, ['slow-worker'])
     """
     name = check_name("by", by)
+    profiles = sorted(read_records(records, Profile), key=lambda profile: profile.created)
+    unnamed = sum(read_level(profile, name) == UNKNOWN for profile in profiles)
+    if unnamed:
+        raise ComparisonError(
+            f"{unnamed} of {len(profiles)} records do not state their {name}. Pass the records of named workers only, "
+            "or by= another factor."
+        )
+    # Workers may hold shares of the data of different sizes.
+    remarks = check_comparable(profiles, arguments=DATA | VALIDATION | SCHEDULE, error=ComparisonError)
+    sizes = distinct_values(profiles, lambda profile: profile.batch_size)
+    if len(sizes) > 1:
+        raise ComparisonError(
+            f"The records have different batch sizes ({list_values(sizes)}), at which speeds differ too. Pass the "
+            "records of one batch size."
+        )
     rates: dict[str, list[float]] = {}
-    for profile in sorted(read_records(records, Profile), key=lambda profile: profile.created):
+    for profile in profiles:
         seconds = step_seconds(profile)
         if seconds and profile.batch_size:
             rates.setdefault(str(read_level(profile, name)), []).append(profile.batch_size / seconds)
@@ -98,7 +125,7 @@ def worker_shares(records: Iterable[Profile], *, by: str = "worker") -> WorkerSh
     means = {worker: statistics.fmean(values) for worker, values in rates.items()}
     total = math.fsum(means.values())
     rows = [(worker, rounds, rate, last.count(worker), 1 / len(means), rate / total) for worker, rate in means.items()]
-    shares = WorkerShares(pd.DataFrame(rows, columns=list(COLUMNS)), ())
+    shares = WorkerShares(pd.DataFrame(rows, columns=list(COLUMNS)), remarks)
     slowest = min(means, key=lambda worker: means[worker])
     others = statistics.fmean(rate for worker, rate in means.items() if worker != slowest)
     if rounds < MIN_ROUNDS or last.count(slowest) < rounds or means[slowest] > (1 - SLOWER) * others:
@@ -108,4 +135,4 @@ def worker_shares(records: Iterable[Profile], *, by: str = "worker") -> WorkerSh
         f"others. With equal shares of the batch, all wait for it: a step takes {shares.extra_time:.0%} more time."
     )
     remedy = f"Replace {slowest}, or give it {means[slowest] / total:.0%} of the batch instead of {1 / len(means):.0%}."
-    return WorkerShares(shares.table, (Finding("slow-worker", message, remedy),))
+    return WorkerShares(shares.table, (Finding("slow-worker", message, remedy), *remarks))

@@ -150,3 +150,34 @@ def test_an_uptime_is_graded_by_its_downtime(name: str) -> None:
 def test_other_measures_of_which_more_is_better_are_graded_by_their_ratio() -> None:
     scores = vs.stats.Requirements({"throughput": 1}).score({"A": {"throughput": 100}, "B": {"throughput": 50}})
     assert scores.totals["B"] == 50.0
+
+
+@pytest.mark.parametrize("name", ["uptime", "sla_percent", "service-level agreement", "availability"])
+def test_more_of_an_uptime_is_better_without_saying_so(name: str) -> None:
+    scores = vs.stats.Requirements({name: 1}).score({"A": {name: 99.99}, "B": {name: 99.95}})
+    assert scores.totals == {"A": 100.0, "B": pytest.approx(20.0)}
+
+
+@pytest.mark.parametrize(
+    ("needs", "here", "there"),
+    [
+        ({"beauty": 1}, 3, 4),  # is less or more better?
+        ({"sla": 1}, "99.99 %", 99.95),
+        ({"sla": 1}, 99.99, 0.9995),  # a percentage and a share
+        ({"cost": 1}, 3, "3 USD"),
+        ({"gpu_model": 1}, "T4", "L4"),
+    ],
+)
+def test_facts_that_cannot_be_graded_are_an_error_and_not_zero(
+    needs: dict[str, int], here: object, there: object
+) -> None:
+    (name,) = needs
+    with pytest.raises(ComparisonError, match=name):
+        vs.stats.Requirements(needs).score({"A": {name: here}, "B": {name: there}})
+    scores = vs.stats.Requirements({name: 0, "managed": 1}).score({"A": {name: here, "managed": True}})
+    assert scores.totals == {"A": 100.0}  # without a weight it is only shown
+
+
+def test_an_unknown_fact_has_the_grade_0() -> None:
+    scores = vs.stats.Requirements({"sla": 1}).score({"A": {"sla": 99.99}, "B": {"sla": None}})
+    assert scores.totals == {"A": 100.0, "B": 0.0}

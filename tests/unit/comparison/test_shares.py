@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -46,6 +48,33 @@ def test_a_worker_that_is_not_consistently_slower_is_not_named(times: list[dict[
 def test_a_round_without_every_worker_does_not_count() -> None:
     shares = worker_shares([*rounds({"w0": FAST, "w1": SLOW}), probed("w1", SLOW), probed("w1", SLOW)])
     assert "w1 is the slowest of 2 workers and last in 1 of 1 rounds" in shares.verdict
+
+
+def test_workers_of_one_speed_have_no_slowest() -> None:
+    shares = worker_shares(rounds(*[{"w0": FAST, "w1": FAST}] * 3))
+    assert "w0" not in shares.verdict
+    assert shares.findings == ()
+
+
+@pytest.mark.parametrize("changed", [{"batch_size": 64}, {"model": "other"}, {"factors": {}}])
+def test_records_of_other_work_or_of_no_worker_are_an_error(changed: dict[str, Any]) -> None:
+    fields = {"batch_size": 32, "model": "net", "iteration_seconds": [FAST] * 5}
+    here, there = (vs.Profile.from_times(**fields, factors={"worker": name}) for name in ("w0", "w1"))
+    assert worker_shares([here, there]).extra_time == 0
+    other = vs.Profile.from_times(**fields | {"factors": {"worker": "w2"}} | changed)
+    with pytest.raises(ComparisonError):
+        worker_shares([here, there, other])
+
+
+def test_workers_may_hold_shares_of_the_data_of_different_sizes() -> None:
+    sizes = {"w0": 100, "w1": 130}
+    probes = [
+        vs.Profile.from_times(
+            batch_size=32, iteration_seconds=[FAST] * 5, steps_per_epoch=steps, factors={"worker": name}
+        )
+        for name, steps in sizes.items()
+    ]
+    assert len(worker_shares(probes).table) == 2
 
 
 def test_one_worker_has_no_share() -> None:
