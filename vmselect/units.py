@@ -68,15 +68,22 @@ def format_usd(usd: float) -> str:
     """
     if not math.isfinite(usd):
         return "unknown"
-    if usd < 0:
-        return "-" + format_usd(-usd)
-    if 0 < usd < 0.0995:
-        if usd >= 1e-4:
-            return f"${usd:.2g}"
-        brief = f"{usd:.1e}"
+    return f"-${format_amount(-usd)}" if usd < 0 else f"${format_amount(usd)}"
+
+
+def format_amount(amount: float) -> str:
+    """``amount`` of any currency, not negative, as text with more decimals for small amounts.
+
+    >>> [format_amount(a) for a in (0.0, 0.000084, 0.00123, 0.26, 1234.5)]
+    ['0.00', '0.000084', '0.0012', '0.26', '1,234.50']
+    """
+    if 0 < amount < 0.0995:
+        if amount >= 1e-4:
+            return f"{amount:.2g}"
+        brief = f"{amount:.1e}"
         digits = 1 - int(brief.partition("e")[2])
-        return f"${usd:.{digits}f}" if digits <= MAX_USD_DIGITS else f"${brief}"
-    return f"${usd:,.2f}"
+        return f"{amount:.{digits}f}" if digits <= MAX_USD_DIGITS else brief
+    return f"{amount:,.2f}"
 
 
 def format_brief_usd(usd: float) -> str:

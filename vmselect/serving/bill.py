@@ -11,7 +11,7 @@ import pandas as pd
 from vmselect._checks import check_mapping, check_name, check_number, is_number, maybe, show
 from vmselect.errors import ArgumentError
 from vmselect.intervals import Interval
-from vmselect.units import format_kg, format_kwh, format_usd, printable
+from vmselect.units import format_amount, format_kg, format_kwh, format_usd, printable
 
 HOURS_PER_MONTH = 730.5
 """Mean number of hours of a month."""
@@ -62,26 +62,29 @@ class Bill:
         return cls(tuple(bill_parts))
 
     @classmethod
-    def rented(cls, hours: float, *, disk_gib: float = 0, usd_per_gib_month: float = 0, metrics: float = 0,
-               usd_per_metric_month: float = 0) -> Bill:  # fmt: skip
+    def rented(cls, hours: float, *, disk_gib: float = 0, usd_per_gib_month: float | None = None, metrics: float = 0,
+               usd_per_metric_month: float | None = None) -> Bill:  # fmt: skip
         """A bill of what a machine needs besides its own price: its disk, and the metrics of its monitoring.
 
-        Providers charge both by the month, of which ``hours`` are used.
+        Providers charge both by the month, of which ``hours`` are used. What is used needs a price, 0 if it is free.
 
         >>> print(Bill.rented(6.5, disk_gib=100, usd_per_gib_month=0.08, metrics=10, usd_per_metric_month=0.30))
         $0.098: disk $0.071, monitoring $0.027
         """
         share = check_number("hours", hours, least=0) / HOURS_PER_MONTH
         amounts = {
-            "disk": (disk_gib, usd_per_gib_month, "GiB"),
-            "monitoring": (metrics, usd_per_metric_month, "metrics"),
+            "disk": ("disk_gib", disk_gib, "usd_per_gib_month", usd_per_gib_month, "GiB"),
+            "monitoring": ("metrics", metrics, "usd_per_metric_month", usd_per_metric_month, "metrics"),
         }
         parts = []
-        for name, (amount, usd, unit) in amounts.items():
-            count, price = check_number(name, amount, least=0), check_number(f"price of {name}", usd, least=0)
-            cost = share * count * price
+        for title, (name, amount, price_name, price, unit) in amounts.items():
+            count = check_number(name, amount, least=0)
+            each = maybe(check_number, price_name, price, least=0)
+            if count and each is None:
+                raise ArgumentError(f"{name} is {count:g}, without a price. Pass {price_name}=, 0 if it is free.")
             if count:
-                parts.append(BillPart(name, cost, cost, cost, f"{count:g} {unit}"))
+                cost = share * count * (each or 0.0)
+                parts.append(BillPart(title, cost, cost, cost, f"{count:g} {unit}"))
         return cls(tuple(parts))
 
     def text_in(self, currency: str, per_usd: float) -> str:
@@ -91,9 +94,10 @@ class Bill:
         1.99 EUR (at 0.92 EUR per USD): training 1.99
         """
         name, rate = check_name("currency", currency), check_number("per_usd", per_usd, above=0)
-        span = f" ({self.low * rate:.2f} to {self.high * rate:.2f})" if self.high > self.low else ""
-        parts = ", ".join(f"{printable(part.name)} {part.usd * rate:.2f}" for part in self.parts)
-        return printable(f"{self.total * rate:.2f} {name}{span} (at {rate:g} {name} per USD): {parts}")
+        total, low, high = (format_amount(usd * rate) for usd in (self.total, self.low, self.high))
+        span = f" ({low} to {high})" if self.high > self.low else ""
+        parts = ", ".join(f"{printable(part.name)} {format_amount(part.usd * rate)}" for part in self.parts)
+        return printable(f"{total} {name}{span} (at {rate:g} {name} per USD): {parts}")
 
     @property
     def total(self) -> float:

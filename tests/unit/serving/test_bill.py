@@ -55,10 +55,18 @@ def test_disk_and_monitoring_are_charged_by_the_share_of_a_month() -> None:
     ]
     assert Bill.rented(73.05, disk_gib=100, usd_per_gib_month=0.08).total == pytest.approx(0.8)
     assert Bill.rented(1).parts == ()
+    assert Bill.rented(1, metrics=10, usd_per_metric_month=0).total == 0
+
+
+@pytest.mark.parametrize("used", ["disk_gib", "metrics"])
+def test_what_is_used_needs_a_price(used: str) -> None:
+    with pytest.raises(ArgumentError, match=used):
+        Bill.rented(1, **{used: 100})
 
 
 def test_another_currency_needs_a_stated_factor() -> None:
     text = Bill.of(training=(1.0, 2.0, 3.0)).text_in("EUR", per_usd=0.5)
     assert text == "1.00 EUR (0.50 to 1.50) (at 0.5 EUR per USD): training 1.00"
+    assert Bill.of(disk=0.01).text_in("BTC", per_usd=1e-5).startswith("0.00000010 BTC (at 1e-05 BTC per USD)")
     with pytest.raises(ArgumentError, match="per_usd"):
         Bill.of(training=1.0).text_in("EUR", per_usd=0)
