@@ -17,6 +17,7 @@ import itertools
 import json
 import operator
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -249,6 +250,10 @@ def _upload(record: Record, url: Url) -> Url:
     raise AssertionError  # the loop does not end
 
 
+_NUMBERED = re.compile(r"(.*-\d{8}T\d{6}(?:-[0-9a-f]{8})?)-(\d{1,9})\.json", re.ASCII)
+"""Name of a file in a folder that had a file of this name already; see :func:`name_record`."""
+
+
 def name_record(record: Record) -> str:
     """File name for ``record`` in a folder, without the extension."""
     return f"{safe_name(record.file_stem)}-{record.created:%Y%m%dT%H%M%S}"
@@ -454,6 +459,12 @@ def _read_place(place: Place, kind: str | None) -> Iterator[tuple[Place, Record 
             yield file, unreadable
 
 
+def _read_order(name: str) -> tuple[str, int]:
+    """Sort key of a file name: the name; among files of one second, the number with which it was written."""
+    match = _NUMBERED.fullmatch(name)
+    return (f"{match[1]}.json", int(match[2])) if match else (name, 1)
+
+
 def _read_folder(place: Place) -> Iterator[tuple[Place, bytes | ProfileError]]:
     """Yield (path, content or error) for every record file in a folder, sorted by file name.
 
@@ -463,7 +474,7 @@ def _read_folder(place: Place) -> Iterator[tuple[Place, bytes | ProfileError]]:
 
     folder = open_folder(place)
     try:
-        entries = sorted(history.list_records(folder))
+        entries = sorted(history.list_records(folder), key=lambda entry: _read_order(entry.name))
     except ProfileError as unreadable:
         yield place, unreadable
         return

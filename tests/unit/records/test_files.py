@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,15 @@ def test_a_folder_gets_a_new_file_each_time(tmp_path: Path) -> None:
     assert len(paths) == 3
     assert all(path.name.startswith("g4dn.xlarge-64-") for path in paths)
     assert vs.load_profiles(tmp_path / "runs") == [PROFILE] * 3
+
+
+def test_records_of_one_second_are_read_in_the_order_in_which_they_were_written(tmp_path: Path) -> None:
+    moment = datetime(2026, 3, 1, tzinfo=UTC)
+    for number in range(1, 13):
+        profile = vs.Profile.from_times(instance_type="a", batch_size=8, iteration_seconds=[0.1] * number)
+        profile.model_copy(update={"created": moment}).save(tmp_path)
+    read = vs.load_profiles(tmp_path)
+    assert [len(profile.timeline.steps) for profile in read] == list(range(1, 13))
 
 
 def test_a_hostile_instance_type_cannot_leave_its_folder(tmp_path: Path) -> None:

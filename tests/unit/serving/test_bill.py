@@ -67,6 +67,6 @@ def test_what_is_used_needs_a_price(used: str) -> None:
 def test_another_currency_needs_a_stated_factor() -> None:
     text = Bill.of(training=(1.0, 2.0, 3.0)).text_in("EUR", per_usd=0.5)
     assert text == "1.00 EUR (0.50 to 1.50) (at 0.5 EUR per USD): training 1.00"
-    assert Bill.of(disk=0.01).text_in("BTC", per_usd=1e-5).startswith("0.00000010 BTC (at 1e-05 BTC per USD)")
+    assert Bill.of(disk=0.01).text_in("EUR", per_usd=0.92) == "0.0092 EUR (at 0.92 EUR per USD): disk 0.0092"
     with pytest.raises(ArgumentError, match="per_usd"):
         Bill.of(training=1.0).text_in("EUR", per_usd=0)
