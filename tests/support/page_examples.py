@@ -18,6 +18,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -170,6 +171,17 @@ def small_sweep(folder: Path) -> None:
     plan |= {"factors": {"machine": ["small"], "batch_size": [64]}, "repetitions": 1}
     plan["machines"] = {"small": plan["machines"]["small"]}
     (folder / "plan.yaml").write_text(yaml.safe_dump(plan))
+    repeated_sweep(folder / "history")
+
+
+def repeated_sweep(folder: Path) -> None:
+    """A record of the same training in a folder per week, as a repeated sweep leaves them."""
+    import vmselect as vs
+
+    for week in range(4):
+        record = vs.Profile.from_times(batch_size=64, iteration_seconds=[0.1] * 5, factors={"machine": "small"})
+        moment = datetime(2026, 3, 1 + 7 * week, 4, tzinfo=UTC)
+        record.model_copy(update={"created": moment}).save(folder / f"{moment:%Y-%m-%dT%H%M}" / "001.json")
 
 
 def before_and_after(folder: Path) -> None:

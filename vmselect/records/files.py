@@ -438,8 +438,17 @@ def walk_records(*paths: Paths, kind: str | None = None) -> Iterator[tuple[Place
                 count += 1
                 yield file, record
         if not count:
-            problem = f"{place}: this folder contains no {noun} (*.json). Run a probe with path={str(place)!r}."
-            yield place, ProfileError(problem)
+            below = None if isinstance(place, Url) else _find_subfolder(place)
+            problem = f"{place}: this folder contains no {noun} (*.json)"
+            remedy = f"Run a probe with path={str(place)!r}." if below is None else f"Pass its subfolders: {place}/*/."
+            yield place, ProfileError(f"{problem}{f', but {below} has JSON files' if below else ''}. {remedy}")
+
+
+def _find_subfolder(folder: Path) -> Path | None:
+    """The first subfolder of ``folder`` with a JSON file, such as that of a repeated sweep; None without one."""
+    with suppress(OSError):
+        return next((path for path in sorted(folder.iterdir()) if path.is_dir() and any(path.glob("*.json"))), None)
+    return None
 
 
 def _read_place(place: Place, kind: str | None) -> Iterator[tuple[Place, Record | ProfileError]]:

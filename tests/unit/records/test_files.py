@@ -48,6 +48,17 @@ def test_records_of_one_second_are_read_in_the_order_in_which_they_were_written(
     assert [len(profile.timeline.steps) for profile in read] == list(range(1, 13))
 
 
+def test_a_folder_of_folders_with_records_says_to_pass_these(tmp_path: Path) -> None:
+    path = PROFILE.save(tmp_path / "2026-03-01T0400" / "001.json")
+    with pytest.raises(ProfileError, match="2026-03-01T0400"):
+        vs.load_profiles(tmp_path)
+    assert len(vs.load_profiles(*tmp_path.iterdir())) == 1
+    Path(str(path)).unlink()
+    with pytest.raises(ProfileError) as caught:
+        vs.load_profiles(tmp_path)
+    assert "2026-03-01T0400" not in str(caught.value)
+
+
 def test_a_hostile_instance_type_cannot_leave_its_folder(tmp_path: Path) -> None:
     assert make_profile("../../etc/passwd\n;rm").save(tmp_path / "runs").parent == tmp_path / "runs"
 
