@@ -22,7 +22,8 @@ def classification_metrics(confusion: Mapping[str, Mapping[str, float]]) -> dict
 
     ``confusion`` maps each true class to the numbers of its examples by the class that the model gave them. A metric
     that is not defined, such as the precision of a class that was never given, is left out. Metrics with the suffix
-    ``_weighted`` are means over the classes, weighted by their numbers of examples.
+    ``_weighted`` are means over the classes, weighted by their numbers of examples; they are left out if that of a
+    class with examples is.
 
     >>> metrics = classification_metrics({"ill": {"ill": 84, "well": 16}, "well": {"ill": 60, "well": 172}})
     >>> [round(metrics[name], 2) for name in ("accuracy", "precision_ill", "recall_ill")]
@@ -48,7 +49,7 @@ def classification_metrics(confusion: Mapping[str, Mapping[str, float]]) -> dict
     if not total:
         raise ArgumentError("confusion has no examples. Pass the numbers of examples by true and by given class.")
     metrics = {"accuracy": math.fsum(counts[name, name] for name in names) / total}
-    weighted: dict[str, list[tuple[float, float]]] = {}
+    weighted: dict[str, list[tuple[float, float | None]]] = {}
     for name in names:
         right = counts[name, name]
         true, given = (math.fsum(counts[pair] for pair in counts if pair[side] == name) for side in (0, 1))
@@ -56,8 +57,10 @@ def classification_metrics(confusion: Mapping[str, Mapping[str, float]]) -> dict
         for part, (count, of) in parts.items():
             if of:
                 metrics[f"{part}_{name}"] = count / of
-                weighted.setdefault(part, []).append((true, count / of))
+            if true:
+                weighted.setdefault(part, []).append((true, count / of if of else None))
     for part, values in weighted.items():
-        if size := math.fsum(weight for weight, _ in values):
-            metrics[f"{part}_{WEIGHTED}"] = math.fsum(weight * value for weight, value in values) / size
+        known = [(weight, value) for weight, value in values if value is not None]
+        if len(known) == len(values):
+            metrics[f"{part}_{WEIGHTED}"] = math.fsum(weight * value for weight, value in known) / total
     return metrics | {f"{COUNT}{true}/{given}": count for (true, given), count in counts.items()}

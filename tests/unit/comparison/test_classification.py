@@ -32,6 +32,8 @@ def test_what_is_not_defined_is_left_out() -> None:
     metrics = classification_metrics({"cat": {"cat": 3}, "dog": {"cat": 1}})
     assert "precision_dog" not in metrics
     assert metrics["recall_dog"] == 0.0
+    assert "precision_weighted" not in metrics  # that of the dogs would be missing
+    assert metrics["recall_weighted"] == metrics["accuracy"] == 0.75
 
 
 @pytest.mark.parametrize(
