@@ -14,6 +14,7 @@ a series with the printed count, mean, spread and change of level; what comes ou
 from __future__ import annotations
 
 import csv
+import datetime as dt
 import itertools
 from pathlib import Path
 
@@ -287,6 +288,7 @@ def print_frameworks() -> None:
         f"erratum: {hours} h of n1-standard-4 with a T4 at {price} USD an hour cost {hours * price:.2f} USD; "
         f"{number('frameworks', metric='cost')} is printed"
     )
+    print("erratum: the caption of Table 8 names a configuration of a machine; the table has the results of YOLOv7")
     print(f"erratum: 480x480 has {480**2 / 64**2:.2f} times the pixels of 64x64; 5600 is printed")
     listed = vs.Catalog.embedded("2026-08-22").offer("Standard_F4s_v2", region="eastus")
     price = number("frameworks", machine="F4s_v2", metric="price")
@@ -314,6 +316,17 @@ def print_x_rays() -> None:
     aws = number("x-rays", provider="AWS", metric="epoch_time_mean")
     gaps = " and ".join(f"{mean - aws:.0f}" for mean in means)
     print(f"erratum: Azure's epoch is printed as {means[0]:.0f} and as {means[1]:.0f} s, {gaps} s more than AWS's")
+    low, high = (number("x-rays", metric=f"epoch_time_difference_{side}") for side in ("low", "high"))
+    print(
+        f"erratum: the difference of their epochs is printed as {low:.0f} to {high:.0f} s and as {means[0] - aws:.0f} s"
+    )
+    disks = published("x-rays", metric="storage")
+    print("erratum: Azure's disk is printed as " + " and as ".join(f"{d['value']} ({d['source']})" for d in disks))
+    reads = number("x-rays", provider="AWS", metric="read_ops_peak")
+    print(
+        f"erratum: AWS's {reads:,.0f} disk reads are printed as a rate per second; CloudWatch's VolumeReadOps counts "
+        "the operations of a period"
+    )
     for provider, mean in (("AWS", aws), ("Azure", means[0]), ("Azure", means[1])):
         whole, printed = 80 * mean, number("x-rays", provider=provider, metric="training_time_s")
         print(
@@ -418,6 +431,12 @@ def print_x_ray_costs() -> None:
 # -- workers: three machines together ---------------------------------------------------------------------------------
 
 
+def _seconds_between(start: dt.time, end: dt.time) -> float:
+    """Seconds from ``start`` to ``end`` of the same day."""
+    day = dt.date(2024, 5, 1)
+    return (dt.datetime.combine(day, end) - dt.datetime.combine(day, start)).total_seconds()
+
+
 def print_workers() -> None:
     """The time of five epochs by the study's own log, and the speed-up that follows."""
     print("\n== workers: one training on three machines ==")
@@ -438,6 +457,15 @@ def print_workers() -> None:
     print(
         f"erratum: {steps:.0f} steps of {images:,.0f} images are {images / steps:.0f} images a step; with the usual 32 "
         f"they are {32 * steps:,.0f} images"
+    )
+    started, connected, lost = (
+        dt.time.fromisoformat(published("workers", kind="log", metric=name)[0]["value"])
+        for name in ("server_started", "cluster_connected", "worker_0_unreachable")
+    )
+    print(
+        f"erratum: the log loses worker 0 {_seconds_between(started, lost):.0f} s after the start of its server and "
+        f"{_seconds_between(connected, lost):.0f} s after the workers connected; two epochs take "
+        f"{first + later:.0f} s, and {epochs:.0f} were requested"
     )
     accuracy = number("workers", metric="test_accuracy")
     print(
