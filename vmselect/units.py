@@ -127,12 +127,12 @@ def _format_thousandths(value: float, smaller_unit: str, unit: str) -> str:
 
 
 def format_chance(chance: float) -> str:
-    """A probability as text.
+    """A probability as text. One that no random draw has met is not zero: it is small, like the others below 1 %.
 
     >>> [format_chance(p) for p in (0.0, 0.004, 0.125, 0.83, 0.999, 1.0)]
-    ['0%', '<1%', '12%', '83%', '>99%', '100%']
+    ['<1%', '<1%', '12%', '83%', '>99%', '100%']
     """
-    if 0 < chance < 0.01:
+    if chance < 0.01:
         return "<1%"
     return ">99%" if 0.99 < chance < 1 else f"{chance:.0%}"
 

@@ -32,6 +32,11 @@ _FORMULA_STARTS = ("=", "+", "-", "@", "\N{REPLACEMENT CHARACTER}")
 
 WRAPPED_WIDTH = 20
 """Characters of a wrapped column in a narrow terminal: the names of most regions fit."""
+GAP = 2
+"""Number of spaces between two columns of a table."""
+LEAST_WIDTH = 8
+"""Least width of a column whose cells are wrapped, unless its longest cell is shorter."""
+
 PROGRESS_SECONDS = 2.0
 """Seconds after which a command shows a spinner."""
 
@@ -263,22 +268,23 @@ def print_table(
     # A pipe has no width: do not wrap cells there.
     console = Console(highlight=False, width=None if sys.stdout.isatty() else 400)
     cells = {column: [column, *(_shown(row.get(column)) for row in rows)] for column in columns}
-    widths = {column: max(map(cell_len, texts)) + 2 for column, texts in cells.items()}
-    if sum(widths.values()) - 2 > console.width:
+    widths = {column: max(map(cell_len, texts)) + GAP for column, texts in cells.items()}
+    if sum(widths.values()) - GAP > console.width:
         columns = [column for column in columns if column not in spare or len(set(cells[column][1:])) > 1]
     for column in wrapped or ():
-        widths[column] = min(widths.get(column, 0), WRAPPED_WIDTH + 2)
+        widths[column] = min(widths.get(column, 0), WRAPPED_WIDTH + GAP)
     for column in optional:
-        if sum(widths[shown] for shown in columns) - 2 > console.width:
+        if sum(widths[shown] for shown in columns) - GAP > console.width:
             columns = [shown for shown in columns if shown != column]
     if title:  # not of the table, which would wrap it at its own width
         console.print(Text(printable(title), style="italic"), soft_wrap=True)
     table = Table(box=None, pad_edge=False)
     for column in columns:
+        wraps = wrapped is None or column in wrapped
         numeric = any(isinstance(v := row.get(column), int | float) and not isinstance(v, bool) for row in rows)
         table.add_column(
             Text(printable(column)), justify="right" if numeric else "left", overflow="fold",
-            no_wrap=wrapped is not None and column not in wrapped,
+            no_wrap=not wraps, min_width=min(LEAST_WIDTH, widths[column] - GAP) if wraps and wrapped is not None else None,
         )  # fmt: skip
     for position in range(len(rows)):
         texts = (Text(cells[column][position + 1]) for column in columns)

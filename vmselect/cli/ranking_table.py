@@ -7,12 +7,14 @@ import math
 import shlex
 import shutil
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
+from rich.cells import cell_len
 
 from vmselect.cli.output import (
+    GAP,
     Format,
     can_print,
     flag,
@@ -40,7 +42,7 @@ NOT_MEASURED = {
     "predicted": "All times above are predicted from probes of other machines.",
 }
 """Line below a table whose rows all have this basis. If they differ, they have a column."""
-SIMILAR = "+1, +2 ...: so many more machines of the provider have the same GPU, time and cost; best is of all of them."
+SIMILAR = "+1, +2 ...: so many further machines of the provider have this GPU, time and cost; best counts them all."
 """Line below a table in which rows are folded."""
 COLUMNS = (
     "rank", "instance_type", "provider", "service", "region", "regions_compared", "market", "batch_size", "epochs",
@@ -137,10 +139,13 @@ def _print_table(ranking: Ranking, folded: Sequence[Line]) -> None:
 
     others = [name for name in ranking.settings.measured if name not in ("time", "cost")]
     rows = [line.row for line in folded]
-    lines = []
-    for (row, similar), bar in zip(folded, _bars(rows), strict=True):
+    lines, brief_costs = [], []
+    bars = _bars(rows)
+    unsure = all(row.interval_only for row in rows)
+    for (row, similar), bar in zip(folded, bars, strict=True):
         where = f"{row.provider} {row.region}"
         gpus = f"{row.gpu_count:g} x " if row.gpu_count and row.gpu_count != 1 else ""
+        only = _brief_interval(row) if unsure or sys.stdout.isatty() else ""  # otherwise next to it
         line: dict[str, Any] = {
             "#": row.rank,
             "machine": f"{row.instance_type} +{len(similar)}" if similar else row.instance_type,
@@ -151,7 +156,7 @@ def _print_table(ranking: Ranking, folded: Sequence[Line]) -> None:
             "epochs": round(row.epochs, 1),
             **_metric(ranking, row),
             "basis": row.basis,
-            "time": _brief_interval(row) if row.interval_only else format_brief_seconds(row.seconds),
+            "time": only if row.interval_only else format_brief_seconds(row.seconds),
             "interval": bar or _interval(row),
             "cost": _cost(row) if sys.stdout.isatty() else row.cost_text,
             **{name: measure_text(row, name) for name in others},
@@ -159,20 +164,39 @@ def _print_table(ranking: Ranking, folded: Sequence[Line]) -> None:
             "": row.bound,
         }
         lines.append(line)
+        brief_costs.append(_cost_interval(row) if row.interval_only else format_usd(row.cost_usd))
     # The headline states what all rows have in common.
     common = {name for name in ("market", "batch", "epochs", "basis", "") if len({line[name] for line in lines}) == 1}
     common -= {""} if any(row.bound for row in rows) else set()
-    narrow = shutil.get_terminal_size().columns < WIDTH_WITH_BARS
-    if sys.stdout.isatty() and (narrow or all(row.interval_only for row in rows)):
+    wide = sys.stdout.isatty() and shutil.get_terminal_size().columns
+    if unsure or (wide and (wide < WIDTH_WITH_BARS or _width(lines, common) > wide)):
         common.add("interval")
+    if wide and _width(lines, common) > wide:
+        lines = [line | {"cost": cost} for line, cost in zip(lines, brief_costs, strict=True)]
     shown = [name for name in lines[0] if name not in common]
-    print_table(lines, shown, best=ranking.best.rank - 1, wrapped=("where", ""))
+    # Names are folded only where nothing else helps: parts of numbers would be wrong numbers.
+    folds = ("machine", "GPU") if wide and _width(lines, common) > wide else ()
+    print_table(lines, shown, best=ranking.best.rank - 1, wrapped=("where", "", *folds))
+
+
+def _width(lines: Sequence[Mapping[str, Any]], left_out: Collection[str]) -> int:
+    """The least number of columns of a terminal that shows ``lines`` without folding a word."""
+    widths = []
+    for name in lines[0].keys() - left_out:
+        cells = [name, *(str(line[name]) for line in lines)]
+        parts = [word for cell in cells for word in cell.split()] if name in ("where", "") else cells
+        widths.append(max(map(cell_len, parts), default=0))
+    return sum(widths) + GAP * (len(widths) - 1)
 
 
 def _cost(row: Row) -> str:
     """The cost in few characters, for a terminal."""
-    interval = f"{format_brief_usd(row.cost_low)}-{format_brief_usd(row.cost_high).removeprefix('$')}"
-    return interval if row.interval_only else f"{format_usd(row.cost_usd)} ({interval})"
+    interval = _cost_interval(row)
+    return interval if row.interval_only else f"{format_usd(row.cost_usd)} ({interval.removeprefix('$')})"
+
+
+def _cost_interval(row: Row) -> str:
+    return f"{format_brief_usd(row.cost_low)}-{format_brief_usd(row.cost_high).removeprefix('$')}"
 
 
 def _interval(row: Row) -> str:
@@ -180,7 +204,9 @@ def _interval(row: Row) -> str:
 
 
 def _brief_interval(row: Row) -> str:
-    return f"{format_brief_seconds(row.seconds_low)}-{format_brief_seconds(row.seconds_high)}"
+    low, high = format_brief_seconds(row.seconds_low), format_brief_seconds(row.seconds_high)
+    number, _, unit = low.partition(" ")
+    return f"{number if high.endswith(f' {unit}') else low}-{high}"
 
 
 def _bars(rows: Sequence[Row]) -> list[str]:

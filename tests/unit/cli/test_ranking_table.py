@@ -12,8 +12,10 @@ import pytest
 
 import vmselect as vs
 from vmselect.cli.demo import DESCRIPTIONS, FOUNDING_RECORDS, rank_example
-from vmselect.cli.output import Format
+from vmselect.cli.output import LEAST_WIDTH, Format
 from vmselect.cli.ranking_table import fold_similar, print_ranking
+from vmselect.records import Operations
+from vmselect.units import format_brief_seconds, format_brief_usd, format_chance, format_usd
 
 
 @pytest.fixture
@@ -61,6 +63,47 @@ def test_a_narrow_terminal_shows_all_names_whole_and_no_bars(
     assert "●" not in text
     assert all(row.instance_type in text for row in ranking.deciding_rows)
     assert max(map(len, text.splitlines()[1:])) <= 80
+
+
+@pytest.fixture(scope="module")
+def short() -> vs.Ranking:
+    """A training of small operations: some rows have only an interval, and costs have many digits."""
+    resnet = vs.Profile.load(DESCRIPTIONS / "resnet50.json")
+    assert resnet.work is not None
+    parts = resnet.work.operations.model_dump()
+    smaller = Operations(**parts | {name: tuple(value / 12 for value in parts[name]) for name in ("flops", "bytes")})
+    work = resnet.work.model_copy(update={"operations": smaller})
+    setup = resnet.setup.model_copy(update={"examples": 25_600, "steps_per_epoch": 100})
+    return vs.rank(resnet.model_copy(update={"work": work, "setup": setup}), epochs=20)
+
+
+@pytest.mark.parametrize("width", [70, 80, 100, 120, 160])
+def test_no_number_and_no_place_is_cut_off(short: vs.Ranking, width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = show(short, monkeypatch, width=width).splitlines()
+    start = next(i for i, line in enumerate(lines) if line.split()[:1] == ["#"])
+    head, *lines = lines[start:]
+    assert max(map(len, (head, *lines))) <= width
+    assert [name for name in head.split() if name != "interval"] == [
+        "#", "machine", "GPU", "where", "time", "cost", "best"
+    ]  # fmt: skip
+    folded = fold_similar(short.deciding_rows, 10)
+    firsts = [line for line in lines if line[: head.index("machine")].strip()]
+    for line, (row, similar) in zip(firsts, folded, strict=True):
+        assert int(line.split()[0]) == row.rank
+        assert line.split()[-1] == format_chance(row.chance + sum(other.chance for other in similar))
+        assert str(row.provider)[:LEAST_WIDTH] in line
+        assert (format_brief_usd(row.cost_low) if row.interval_only else format_usd(row.cost_usd)) in line
+
+
+def test_an_interval_is_shown_once_in_a_pipe(short: vs.Ranking, capsys: pytest.CaptureFixture[str]) -> None:
+    print_ranking(short, top=100, format=Format.table)
+    lines = capsys.readouterr().out.splitlines()[2:]
+    rows = [line.row for line in fold_similar(short.deciding_rows, 100)]
+    assert {row.interval_only for row in rows} == {True, False}
+    for row, line in zip(rows, lines[1:], strict=True):
+        interval = f"{format_brief_seconds(row.seconds_low)} to {format_brief_seconds(row.seconds_high)}"
+        assert line.count(interval) == 1
+        assert (format_brief_seconds(row.seconds) in line.replace(interval, "")) is not row.interval_only
 
 
 def test_the_next_step_is_a_command(capsys: pytest.CaptureFixture[str]) -> None:

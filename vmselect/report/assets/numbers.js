@@ -96,7 +96,7 @@ function formatShare(share) {
 }
 
 function formatChance(chance) {
-  if (chance > 0 && chance < 0.01) return "<1%";
+  if (chance < 0.01) return "<1%";
   return chance > 0.99 && chance < 1 ? ">99%" : `${fixed(100 * chance, 0)}%`;
 }
 
