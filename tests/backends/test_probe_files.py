@@ -56,6 +56,21 @@ def test_nothing_of_the_users_is_touched(folder, first, make):
     assert callbacks[4]._weights_path.startswith(str(folder / "backup"))
 
 
+@pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="the callback imports TensorFlow")
+def test_logs_of_tensorboard_get_no_short_run(folder):
+    (folder / "logs" / "train").mkdir(parents=True)
+    (folder / "logs" / "train" / "events").write_text("mine")
+    before = read_tree(folder)
+    callback = keras.callbacks.TensorBoard(str(folder / "logs"), histogram_freq=1)
+    probe = vs.IterationProbe(steps=3, verbose=0)
+    fit(probe, steps=5, callbacks=[probe, callback])
+    assert read_tree(folder) == before
+    assert callback.log_dir == str(folder / "logs")
+    x, y = make_data(5)
+    MODEL.fit(x, y, batch_size=BATCH, verbose=0, callbacks=[callback])
+    assert read_tree(folder).keys() > before.keys(), "a training without a probe writes again"
+
+
 @pytest.mark.parametrize("save_freq", ["epoch", 1000])
 @pytest.mark.parametrize("give", [Path, str, "{}/".format])
 def test_the_backup_of_an_interrupted_training_stays_however_its_folder_is_given(folder, give, save_freq):

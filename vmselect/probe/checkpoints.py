@@ -147,6 +147,7 @@ WRITERS = {
     "ModelCheckpoint": "filepath",
     "BackupAndRestore": "backup_dir",
     "CSVLogger": "filename",
+    "TensorBoard": "log_dir",
     "OrbaxCheckpoint": "directory",
     "SaveBestEpoch": "filepath",
 }

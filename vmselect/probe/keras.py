@@ -344,8 +344,8 @@ class IterationProbe(StepProbe, KerasProbe):
         sample: seconds between two samples of machine usage; with None, usage is not sampled.
         alarm: an :class:`~vmselect.probe.sampling.Alarm` that reports, such as high CPU utilization.
         name: name of this training, if the program runs several.
-        protect_files: with True, let ModelCheckpoint, OrbaxCheckpoint, BackupAndRestore and CSVLogger write to a
-            scratch folder, so that none of your files is replaced. Ignored with ``stop=False``.
+        protect_files: with True, let ModelCheckpoint, OrbaxCheckpoint, BackupAndRestore, CSVLogger and TensorBoard
+            write to a scratch folder, so that none of your files is replaced. Ignored with ``stop=False``.
         exit_program: with True, end the program with exit code 0 when the probe has ended the training, so that code
             after ``fit`` saves no untrained model.
         verbose: with 1, print a line when the probe has ended the training or redirected files; with 0, nothing.
