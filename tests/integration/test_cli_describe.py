@@ -110,6 +110,21 @@ for epoch in range(3):
 """
 
 
+BY_INDEX = """
+import torch
+
+data, passes = torch.zeros(500, 64), PASSES
+for seed in range(2):
+    model = torch.nn.Linear(64, 10)
+    optimizer = torch.optim.SGD(model.parameters())
+    for iteration in range(30 * 20):
+        for _ in range(passes):
+            model(data[torch.randint(500, (12,))]).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+"""
+
+
 def run(folder: Path, script: str, *options: str) -> subprocess.CompletedProcess[str]:
     (folder / "train.py").write_text(script)
     command = [sys.executable, "-m", "vmselect", "describe", "--path", "out", *options, "train.py"]
@@ -182,6 +197,23 @@ def test_arguments_of_the_script_and_the_precision_of_its_steps(tmp_path: Path) 
     assert "a step ended" not in done.stdout
     printed = json.loads(done.stdout.splitlines()[-1])
     assert (printed["batch_size"], printed["precision"]) == (16, "mixed_bfloat16")
+
+
+@pytest.mark.parametrize(("passes", "measured"), [(1, 12), (4, None)])
+def test_a_loop_that_selects_batches_by_index(passes: int, measured: int | None, tmp_path: Path) -> None:
+    """The inputs of the model show the batch size. A probe measures updates, which may have several batches."""
+    pytest.importorskip("torch", reason="torch is not installed: no torch script was described")
+    done = run(tmp_path, BY_INDEX.replace("PASSES", str(passes)))
+    assert done.returncode == 0, done.stderr
+    (described,) = vs.load_profiles(tmp_path / "out")
+    assert (described.batch_size, described.setup.epochs, described.steps_per_epoch) == (12, 1, 600 * passes)
+    assert described.work is not None
+    assert vs.rank(described, machines=["g5.xlarge"]).best.basis == "described"
+    command = [sys.executable, "-m", "vmselect", "probe", "--path", "probed", "--steps", "5", "--steady-seconds", "0"]
+    probed = subprocess.run([*command, "train.py"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert probed.returncode == 0, probed.stderr
+    (profile,) = vs.load_profiles(tmp_path / "probed")
+    assert (profile.batch_size, profile.setup.structure) == (measured, described.setup.structure)
 
 
 def test_a_loop_with_a_tape_is_described_by_the_model_with_its_weights(tmp_path: Path) -> None:

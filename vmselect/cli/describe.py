@@ -12,6 +12,7 @@ import typer
 
 from vmselect._io import check_place, default_folder
 from vmselect._models import Output
+from vmselect.cli.failures import explain_failure
 from vmselect.cli.options import check_script, note_misplaced
 from vmselect.cli.output import flag, print_err, print_out
 from vmselect.units import format_bytes
@@ -74,18 +75,23 @@ def describe(
       vmselect rank profiles/ --epochs 50 --machines all
     """
     from vmselect.describing.tally import SECONDS
-    from vmselect.probe.script import Choice, probe_script
+    from vmselect.probe.script import Choice, ScriptFailed, probe_script
 
     check_script("describe", script, module=module)
     if not brief:  # vmselect recommend, which runs this command, notes its own options
         note_misplaced(context, script, arguments or [])
     target = default_folder() if path is None else check_place("--path", path)
     with tempfile.TemporaryDirectory(prefix="vmselect-") as folder:
-        run = probe_script(
-            script, arguments or (), Path(folder), Choice(fits=1, describing_seconds=SECONDS), module=module,
-            at_save=functools.partial(_end_at_save, target, as_json, brief), steps=1, steady_seconds=None,
-            validations=0, sample=None, batch_size=batch_size, verbose=0,
-        )  # fmt: skip
+        try:
+            run = probe_script(
+                script, arguments or (), Path(folder), Choice(fits=1, describing_seconds=SECONDS), module=module,
+                at_save=functools.partial(_end_at_save, target, as_json, brief), steps=1, steady_seconds=None,
+                validations=0, sample=None, batch_size=batch_size, verbose=0,
+            )  # fmt: skip
+        except ScriptFailed as failed:
+            if remedy := explain_failure(script, failed.error, describes=True):
+                print_err([f"vmselect: {remedy}"], always=True)
+            raise
         code = _show(run, target, as_json=as_json, brief=brief)
     if code:
         raise typer.Exit(code)
@@ -163,6 +169,10 @@ def _lines(profile: Profile) -> Sequence[str]:
         f"A step computes {work.product_flops / 1e9:,.4g} GFLOP of products in {sum(work.operations.count):,} "
         f"operations and moves {format_bytes(work.moved_bytes)}.",
     ]
+    setup = profile.setup
+    if setup.steps_per_epoch and setup.examples is None:
+        whole = "The training is one epoch" if setup.epochs == 1 else "An epoch is"
+        lines.append(f"{whole} of {setup.steps_per_epoch:,} steps, as its loop states.")
     if memory is not None:
         peak = memory.peak(work.batch_size)
         lines.append(

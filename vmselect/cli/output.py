@@ -280,11 +280,11 @@ def print_table(
         console.print(Text(printable(title), style="italic"), soft_wrap=True)
     table = Table(box=None, pad_edge=False)
     for column in columns:
-        wraps = wrapped is None or column in wrapped
+        wraps, least = wrapped is None or column in wrapped, min(LEAST_WIDTH, widths[column] - GAP)
         numeric = any(isinstance(v := row.get(column), int | float) and not isinstance(v, bool) for row in rows)
         table.add_column(
             Text(printable(column)), justify="right" if numeric else "left", overflow="fold",
-            no_wrap=not wraps, min_width=min(LEAST_WIDTH, widths[column] - GAP) if wraps and wrapped is not None else None,
+            no_wrap=not wraps, min_width=least if wrapped and wraps else None,
         )  # fmt: skip
     for position in range(len(rows)):
         texts = (Text(cells[column][position + 1]) for column in columns)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import sys
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,6 +11,7 @@ import typer
 from vmselect._checks import check_count, check_name, maybe, several
 from vmselect._io import check_place, default_folder
 from vmselect._models import Output
+from vmselect.cli.failures import explain_failure
 from vmselect.cli.options import check_script, note_misplaced, note_unknown_type
 from vmselect.cli.output import flag, is_quiet, print_err, print_out
 from vmselect.records.training import Outcome
@@ -25,16 +25,6 @@ if TYPE_CHECKING:
 
 CONTEXT = {"allow_interspersed_args": False, "ignore_unknown_options": True}
 """Settings of the command: everything after the script's name is passed to the script."""
-
-EXTRAS = {
-    "keras": "vmselect[tensorflow]",
-    "tensorflow": "vmselect[tensorflow]",
-    "jax": "vmselect[jax]",
-    "torch": "vmselect[torch]",
-    "lightning": "lightning",
-    "transformers": "transformers[torch]",
-}
-"""Maps each package that a script may import to the argument of ``pip install`` that installs it."""
 
 STEADY_SECONDS = 2.0
 """Least total seconds of the steady steps that are measured in each epoch. The speed of a machine changes from second
@@ -167,10 +157,8 @@ def run_script(
     try:
         run = probe_script(script, arguments, target, choice, **options)
     except ScriptFailed as failed:
-        missing = failed.error.name if isinstance(failed.error, ModuleNotFoundError) else None
-        if missing in EXTRAS:
-            fact = f"{script} imports {missing}, which is not installed in {sys.prefix}"
-            print_err([f'vmselect: {fact}. Run: pip install "{EXTRAS[missing]}"'], always=True)
+        if remedy := explain_failure(script, failed.error):
+            print_err([f"vmselect: {remedy}"], always=True)
         raise
     if choice.watch:
         for profile in run.profiles:

@@ -20,7 +20,7 @@ from vmselect.cli.options import RankingOptions, TopOption, check_script, note_m
 from vmselect.cli.output import Format, FormatOption, flag, is_quiet, print_err
 from vmselect.cli.ranking_table import VerboseOption, print_ranking, probe_line
 from vmselect.errors import ArgumentError
-from vmselect.units import format_count
+from vmselect.units import format_count, list_some
 
 if TYPE_CHECKING:
     from vmselect._io import Place
@@ -65,6 +65,7 @@ def recommend(
 
       vmselect recommend --epochs 50 --html report.html
     """
+    from vmselect.estimation import Workload
     from vmselect.recommendation import (
         explain_memory,
         is_same_training,
@@ -92,8 +93,16 @@ def recommend(
     if script is None:
         print_err([_name_training(described, records)])
     same = [profile for profile in records if is_same_training(described, profile)]
+    print_err(_name_left_out(described, records))
     if "epochs" not in chosen:
         chosen.update(_choose_epochs([described, *same], arguments or []))
+    given = chosen.get("workload") or Workload()
+    if (given.steps_per_epoch or given.examples or Workload.of(described).steps_per_epoch) is None:
+        raise ArgumentError(
+            "The training does not state its length, as with a loop that ends by a condition, or data of unknown size. "
+            "Pass --examples N, or --steps-per-epoch N: the number of batches, also of those whose gradients are "
+            "accumulated."
+        )
     ranking = options.rank_by(functools.partial(rank_training, described, records), chosen)
     options.keep_forecasts(ranking)
     if html is not None:
@@ -113,6 +122,21 @@ def _name_training(described: Profile, records: Sequence[Profile]) -> str:
     return f"{line}, the newest description; --model chooses another ({names})."
 
 
+def _name_left_out(described: Profile, records: Sequence[Profile]) -> list[str]:
+    """A line on measurements of the same model at another batch size; an empty list if there is none."""
+    structure = described.setup.structure
+    sizes = [
+        "unknown" if profile.batch_size is None else str(profile.batch_size)
+        for profile in records
+        if structure and profile.setup.structure == structure and profile.outcome != "described"
+        and profile.batch_size != described.batch_size
+    ]  # fmt: skip
+    if not sizes:
+        return []
+    counted = f"{format_count(len(sizes), 'record')} of this model"
+    return [f"{counted} not used: batch size {list_some(sorted(set(sizes)), 5)}, not {described.batch_size}."]
+
+
 def _describe(script: str, arguments: list[str], target: Place, *, module: bool) -> None:
     """Run ``script`` up to its first training, and write its description to ``target``.
 
@@ -130,9 +154,9 @@ def _describe(script: str, arguments: list[str], target: Place, *, module: bool)
         raise KeyboardInterrupt
     if done.returncode:
         raise ArgumentError(
-            f"{script} could not be described (exit code {done.returncode}, see above). A script that demands a GPU "
-            'can choose: device = "cuda" if torch.cuda.is_available() else "cpu". Or describe the model in Python '
-            "with vmselect.recommend(model, ...), or measure the script with vmselect probe on a machine with a GPU."
+            f"{script} could not be described (exit code {done.returncode}, see above). Mend that, describe the model "
+            "in Python with vmselect.recommend(model, ...), or measure the script with vmselect probe on a machine "
+            "with a GPU."
         )
 
 

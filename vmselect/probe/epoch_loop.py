@@ -1,56 +1,124 @@
-"""The number of epochs that the loop of a script states, such as ``for epoch in range(args.epochs)``.
+"""The numbers of epochs and steps that the loops of a script state, such as ``for epoch in range(args.epochs)``.
 
-A training in a plain loop of torch has no argument with its number of epochs. The loop is read from the source of the
+A training in a plain loop of torch has no argument with its number of epochs. The loops are read from the source of the
 functions that are running; nothing of the script is called.
 """
 
 from __future__ import annotations
 
 import ast
+import functools
 import inspect
 import linecache
-from collections.abc import Iterator, Mapping
+import math
+import operator
+from collections.abc import Collection, Iterator, Mapping
 from types import FrameType
-from typing import Any
+from typing import Any, NamedTuple, TypeAlias
 
 PASSED_ON = frozenset({"tqdm", "trange", "track", "enumerate", "range"})
 """Functions around ``range`` that yield as many items."""
+OPERATORS = {
+    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
+}  # fmt: skip
 MAX_FRAMES = 100
+Place: TypeAlias = tuple[str, int]
+"""File and line of a loop."""
+
+
+class Loop(NamedTuple):
+    """A running loop. ``count`` is the number of its iterations, None if its source does not state it."""
+
+    place: Place
+    over_epochs: bool
+    count: int | None
+
+
+class Length(NamedTuple):
+    """Number of epochs of a training, and of batches in each; None if unknown."""
+
+    epochs: int | None
+    steps: int | None
 
 
 def find_epochs(frame: FrameType | None) -> int | None:
     """Number of iterations of the innermost running loop over epochs around ``frame``; None if no loop states it."""
+    return next((loop.count for loop in _walk_loops(frame) if loop.over_epochs), None)
+
+
+def find_loops(frame: FrameType | None) -> list[Loop]:
+    """The running loops of the script around the call of a model in ``frame``, the innermost first."""
+    return list(_walk_loops(frame, outside="torch"))
+
+
+def find_length(frame: FrameType | None, outer: Collection[Place] = ()) -> Length:
+    """Number of epochs and of batches per epoch of a loop without a ``DataLoader``, around the call of its model.
+
+    A loop that counts no epochs is one epoch. Loops at the places ``outer`` repeat the training.
+    """
+    loops = [loop for loop in find_loops(frame) if loop.place not in outer]
+    number = next((number for number, loop in enumerate(loops) if loop.over_epochs), len(loops))
+    counts = [loop.count for loop in loops[:number]]
+    steps = math.prod(count for count in counts if count is not None) if counts and None not in counts else None
+    return Length(loops[number].count if number < len(loops) else 1 if counts else None, steps)
+
+
+def _walk_loops(frame: FrameType | None, outside: str | None = None) -> Iterator[Loop]:
+    """The running loops around ``frame``, the innermost first; only those around all frames of a package ``outside``.
+
+    Loops inside a model, and inside what runs the script, are no loops of a training.
+    """
+    loops: list[Loop] = []
     for _ in range(MAX_FRAMES):
         if frame is None:
-            return None
-        for loop in _running_loops(frame):
-            if "epoch" in ast.unparse(loop.target).lower():
-                count = _count(loop.iter, frame)
-                return count if count is not None and count > 0 else None
+            break
+        package = str(frame.f_globals.get("__name__", "")).partition(".")[0]
+        if outside is not None and package == "runpy":
+            break
+        if outside is None:
+            yield from (_read_loop(loop, frame) for loop in _running_loops(frame))
+        elif package == outside:
+            loops.clear()
+        elif package != "vmselect":
+            loops += [_read_loop(loop, frame) for loop in _running_loops(frame)]
         frame = frame.f_back
-    return None
+    yield from loops
 
 
-def _running_loops(frame: FrameType) -> Iterator[ast.For]:
-    """The ``for`` loops of the source of ``frame`` that contain its line, the innermost first."""
+def _read_loop(loop: ast.For | ast.While, frame: FrameType) -> Loop:
+    place = (frame.f_code.co_filename, loop.lineno)
+    if isinstance(loop, ast.While):
+        return Loop(place, over_epochs="epoch" in ast.unparse(loop.test).lower(), count=None)
+    count = _count(loop.iter, frame)
+    return Loop(place, "epoch" in ast.unparse(loop.target).lower(), count if count is not None and count > 0 else None)
+
+
+def _running_loops(frame: FrameType) -> Iterator[ast.For | ast.While]:
+    """The loops of the source of ``frame`` that contain its line, the innermost first."""
     name = frame.f_code.co_filename
     linecache.checkcache(name)
-    try:
-        tree = ast.parse("".join(linecache.getlines(name, frame.f_globals)))
-    except (SyntaxError, ValueError):
-        return
     first, line = frame.f_code.co_firstlineno, frame.f_lineno
-    loops = [
-        node for node in ast.walk(tree)
-        if isinstance(node, ast.For) and node.lineno >= first and node.lineno < line <= (node.end_lineno or 0)
-    ]  # fmt: skip
-    yield from sorted(loops, key=lambda loop: -loop.lineno)
+    for loop in _parse_loops("".join(linecache.getlines(name, frame.f_globals))):
+        if first <= loop.lineno < line <= (loop.end_lineno or 0):
+            yield loop
+
+
+@functools.lru_cache(maxsize=100)
+def _parse_loops(source: str) -> list[ast.For | ast.While]:
+    """All loops of ``source``, the last first: of two nested ones, the inner one."""
+    try:
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError):
+        return []
+    loops = [node for node in ast.walk(tree) if isinstance(node, ast.For | ast.While)]
+    return sorted(loops, key=lambda loop: -loop.lineno)
 
 
 def _count(loop: ast.expr, frame: FrameType) -> int | None:
-    """Number of items of ``range(...)``, also inside ``tqdm`` or ``enumerate``; None if it is something else."""
+    """Number of items of ``range(...)`` or a list, also inside ``tqdm`` or ``enumerate``; None if it is another."""
     if not isinstance(loop, ast.Call):
-        return None
+        return _length(_value(loop, frame))
     function = loop.func.attr if isinstance(loop.func, ast.Attribute) else getattr(loop.func, "id", "")
     if function not in PASSED_ON or not loop.args:
         return None
@@ -67,7 +135,10 @@ def _count(loop: ast.expr, frame: FrameType) -> int | None:
 
 
 def _value(node: ast.expr, frame: FrameType) -> Any:
-    """Value of a number, a name, an attribute, an item or a sum of these in ``frame``; None if it is something else."""
+    """Value of a number, a name, an attribute, an item, or of a sum, product, quotient or length of these in ``frame``.
+
+    None if it is something else.
+    """
     if isinstance(node, ast.Constant):
         return node.value
     if isinstance(node, ast.Name):
@@ -77,8 +148,18 @@ def _value(node: ast.expr, frame: FrameType) -> Any:
     if isinstance(node, ast.Subscript):
         table, key = _value(node.value, frame), _value(node.slice, frame)
         return table.get(key) if isinstance(table, Mapping) and isinstance(key, str) else None
-    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.Sub):
-        left, right = _value(node.left, frame), _value(node.right, frame)
-        if isinstance(left, int) and isinstance(right, int):
-            return left + right if isinstance(node.op, ast.Add) else left - right
+    if isinstance(node, ast.BinOp):
+        left, right, operate = _value(node.left, frame), _value(node.right, frame), OPERATORS.get(type(node.op))
+        if isinstance(left, int) and isinstance(right, int) and operate is not None:
+            return operate(left, right) if right or operate not in (operator.floordiv, operator.mod) else None
+    if isinstance(node, ast.Call) and getattr(node.func, "id", None) == "len" and len(node.args) == 1:
+        return _length(_value(node.args[0], frame))
     return None
+
+
+def _length(value: Any) -> int | None:
+    """Length of a list, an array or a tensor; None for any other object, whose ``__len__`` may be the script's."""
+    if type(value) in (list, tuple, dict):
+        return len(value)
+    known = (type(value).__module__, type(value).__name__) in (("torch", "Tensor"), ("numpy", "ndarray"))
+    return int(value.shape[0]) if known and len(value.shape) else None

@@ -82,6 +82,8 @@ class TrainingFacts:
     structure: str | None = None
     initial_epoch: int | None = None
     counted_batch_size: int | None = None
+    counts_inputs: bool = False
+    """Whether a call of the model is a step, so that its inputs show the batch size if nothing else does."""
     counted_steps: int | None = None
     counted_examples: int | None = None
     validation_examples: int | None = None

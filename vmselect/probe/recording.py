@@ -738,7 +738,10 @@ class Recording:
 
         if model is None and (call := self.calls.choose(self.facts.parameters)) is not None:
             model, inputs = call
-            size = size or count_inputs(inputs)
+            counted = count_inputs(inputs)
+            if size is None and self.facts.counts_inputs and self.workers == 1:
+                self.facts.counted_batch_size = counted
+            size = size or counted
         if model is None or size is None or not self.is_chief:
             return None
         self.calls.close()  # the model is copied and called

@@ -44,7 +44,7 @@ from vmselect.probe.environment import (
     synchronize_devices,
     take_initialization,
 )
-from vmselect.probe.epoch_loop import find_epochs
+from vmselect.probe.epoch_loop import Place, find_epochs, find_length, find_loops
 from vmselect.probe.gradients import ManualUpdates, watch_autograd
 from vmselect.probe.recording import LEAST_STEPS, EnoughTrainings, Recording, StepProbe
 
@@ -109,6 +109,8 @@ class TorchScript(StepProbe):
         self._calls = FirstCalls()
         self._calls.on_call = self._end_described
         self._optimizers: weakref.WeakSet[Optimizer] = weakref.WeakSet()
+        self._outer_loops: set[Place] = set()
+        self._gradients = 0
         self.updates = 0
         """Number of updates of weights so far, by any optimizer."""
         self.profiles_kept = 0
@@ -142,6 +144,8 @@ class TorchScript(StepProbe):
             if not self._disabled:
                 self._optimizers.add(this)
                 self.ignore_gradients()
+                if self.describes_only:  # what repeats around it, such as for several seeds, repeats the training
+                    self._outer_loops = {loop.place for loop in find_loops(sys._getframe(1))}
 
         optimizer.__init__ = watched
         self._undo.append(lambda: setattr(optimizer, "__init__", initialize))
@@ -257,7 +261,11 @@ class TorchScript(StepProbe):
         else:
             recording.facts.describe_torch(_shapes_of(_weights_of(optimizer)), None, workers=recording.workers)
             recording.torch_state, recording.calls = self._read_state, self._calls
-        recording.facts.epochs = find_epochs(sys._getframe(1))
+        if running is not None:
+            recording.facts.epochs = find_epochs(sys._getframe(1))
+        else:
+            recording.facts.epochs, recording.facts.steps = find_length(sys._getframe(1), self._outer_loops)
+            recording.facts.counts_inputs = True
         with self.disabled():
             super()._end_described()
         if running is None:
@@ -287,6 +295,7 @@ class TorchScript(StepProbe):
     def _on_gradients(self, find_weights: Callable[[], list[Tensor]], function: str) -> None:
         if self._disabled:
             return
+        self._gradients += 1
         self.note_gradients(function)
         if not self._ignores_gradients:
             self._manual = self._manual or ManualUpdates(find_weights())
@@ -330,6 +339,7 @@ class TorchScript(StepProbe):
             recording.name = self.names.pop(0) if self.names else None
             recording.facts.describe_torch(_shapes_of(_weights_of(optimizer)), None, workers=recording.workers)
             recording.torch_state, recording.calls = self._read_state, self._calls
+        recording.facts.counts_inputs, self._gradients = True, 0
         timer = recording.timer
         if since is not None:
             timer.start_earlier(since)
@@ -348,6 +358,8 @@ class TorchScript(StepProbe):
         # With several optimizers, as in a GAN, a step ends with the update of the first one.
         if recording is None or (self._optimizer is not None and self._optimizer() not in (optimizer, None)):
             return
+        # A step that accumulates the gradients of several batches has more examples than the first call of the model.
+        recording.facts.counts_inputs, self._gradients = recording.facts.counts_inputs and self._gradients == 1, 0
         timer, number = recording.timer, recording.steps_begun
         late = self.stop and recording.is_late(self.seconds)
         if not recording.end_step(number, last=late or (self.stop and number == self.steps)):

@@ -150,3 +150,28 @@ def test_epochs_behind_the_script_are_ranked(
     assert done.exit_code == 0, done.output
     assert {row["epochs"] for row in json.loads(done.stdout)["rows"]} == {epochs}
     assert ("was given --epochs" in done.stderr) is noted
+
+
+def test_a_training_of_unknown_length_is_refused_with_the_remedy(here: Path) -> None:
+    text = json.loads((here / "profiles" / "resnet50.json").read_text())
+    for name in ("steps_per_epoch", "examples", "partial_batch"):
+        text["setup"].pop(name, None)
+    (here / "profiles" / "resnet50.json").write_text(json.dumps(text))
+    command = ["recommend", "--machines", "g6.xlarge,g5.xlarge"]
+    done = CliRunner().invoke(app, command)
+    assert isinstance(done.exception, ArgumentError)
+    assert "--steps-per-epoch" in str(done.exception)
+    done = CliRunner().invoke(app, [*command, "--steps-per-epoch", "100"])
+    assert done.exit_code == 0, done.output
+
+
+def test_records_at_another_batch_size_are_named(here: Path) -> None:
+    text = json.loads((here / "profiles" / "resnet50.json").read_text())
+    times = vs.Profile.from_times(instance_type="g6.xlarge", batch_size=64, steps_per_epoch=9, iteration_seconds=0.1)
+    setup = times.setup.model_copy(update={"structure": text["setup"].get("structure", "x"), "model": "resnet50"})
+    text["setup"]["structure"] = setup.structure
+    (here / "profiles" / "resnet50.json").write_text(json.dumps(text))
+    times.model_copy(update={"setup": setup}).save(here / "profiles")
+    done = CliRunner().invoke(app, ["recommend", "--machines", "g6.xlarge,g5.xlarge"])
+    assert done.exit_code == 0, done.output
+    assert "batch size 64, not 256" in done.stderr

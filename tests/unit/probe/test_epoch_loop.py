@@ -1,4 +1,4 @@
-"""The number of epochs that a loop states."""
+"""The numbers of epochs and steps that loops state."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from vmselect.probe.epoch_loop import find_epochs
+from vmselect.probe.epoch_loop import find_epochs, find_length, find_loops
 
 LOOPS = {
     "for epoch in range(7):\n    step()": 7,
@@ -60,3 +60,60 @@ def test_nothing_of_the_script_is_called(tmp_path: Path) -> None:
          {"settings": Settings(), "step": lambda: seen.append(find_epochs(sys._getframe(1)))})  # fmt: skip
     assert seen == [None] * 3
     assert len(asked) == 1
+
+
+def run(file: Path, values: dict[str, Any]) -> None:
+    """Run a script as ``runpy`` does, around which no loop counts."""
+    caller: dict[str, Any] = {"__name__": "runpy", "code": compile(file.read_text(), str(file), "exec")}
+    exec("def run(values):\n    exec(code, values)", caller)
+    caller["run"]({"__name__": "train", **values})
+
+
+LENGTHS = {
+    "for i in range(7):\n    step()": (1, 7),
+    "n, size = 100, 8\nfor epoch in range(3):\n    for i in range(0, n - n % size, size):\n        step()": (3, 12),
+    "for epoch in range(3):\n    for _ in range(n // 8):\n        step()": (3, 12),
+    "for epoch in range(3):\n    for i in range(0, len(data), 4):\n        step()": (3, 2),
+    "for epoch in range(3):\n    for i in data:\n        step()": (3, 5),
+    # Batches whose gradients are accumulated: a step is a batch.
+    "for i in range(6):\n    for _ in range(4):\n        step()": (1, 24),
+    "def train():\n    for _ in range(4):\n        step()\nfor i in range(6):\n    train()": (1, 24),
+    "for seed in range(5):\n    create()\n    for i in range(6):\n        step()": (1, 6),
+    "i = 0\nwhile i < 3:\n    i += 1\n    step()": (1, None),
+    "for i in range(3):\n    for row in items():\n        step()": (1, None),
+    "while True:\n    for _ in range(3):\n        step()\n    break": (1, None),
+    "step()": (None, None),
+    "for epoch in range(4):\n    step()": (4, None),
+}
+
+
+@pytest.mark.parametrize(("source", "length"), LENGTHS.items())
+def test_length_of_a_loop_without_a_loader(source: str, length: tuple[int | None, ...], tmp_path: Path) -> None:
+    file = tmp_path / "train.py"
+    file.write_text(source)
+    seen: set[tuple[int | None, ...]] = set()
+    outer = set()
+
+    def create() -> None:
+        outer.update(loop.place for loop in find_loops(sys._getframe(1)))
+
+    values: dict[str, Any] = {
+        "create": create, "step": lambda: seen.add(find_length(sys._getframe(1), outer)), "n": 100, "data": [0] * 5,
+        "items": lambda: [1],
+    }  # fmt: skip
+    run(file, values)
+    assert seen == {length}
+
+
+def test_loops_inside_a_model_are_no_loops_of_the_training(tmp_path: Path) -> None:
+    source = "def forward():\n    for layer in range(9):\n        step()\n"
+    inside, outside = tmp_path / "model.py", tmp_path / "train.py"
+    inside.write_text(source)
+    outside.write_text("for i in range(6):\n    call()")
+    seen: set[tuple[int | None, ...]] = set()
+    model: dict[str, Any] = {"__name__": "model", "step": lambda: seen.add(find_length(sys._getframe(1)))}
+    exec(compile(source, str(inside), "exec"), model)
+    torch: dict[str, Any] = {"__name__": "torch.nn.modules.module", "forward": model["forward"]}
+    exec("def call():\n    return forward()", torch)
+    run(outside, {"call": torch["call"]})
+    assert seen == {(1, 6)}

@@ -1,0 +1,63 @@
+"""Why a training script failed before its first training, as far as its error shows: what to do about it."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator
+
+PACKAGES = {
+    "keras": "keras tensorflow",
+    "tensorflow": "tensorflow",
+    "jax": "jax",
+    "torch": "torch",
+    "lightning": "lightning",
+    "transformers": "transformers[torch]",
+}
+"""Maps each framework that a script may import to the arguments of ``pip install`` that install it."""
+
+DOWNLOADS = frozenset({
+    "URLError", "gaierror", "ConnectionError", "ConnectError", "ConnectTimeout", "MaxRetryError",
+    "LocalEntryNotFoundError", "OfflineModeIsEnabled",
+})  # fmt: skip
+"""Classes of errors without a connection to a server: of Python, requests, urllib3, httpx and huggingface_hub."""
+DEMANDS_GPU = re.compile(r"\bCUDA\b|\bNVIDIA\b", re.IGNORECASE)
+"""What errors of torch and TensorFlow contain where a script demands a GPU that the computer does not have."""
+
+
+def explain_failure(script: str, error: BaseException, *, describes: bool = False) -> str | None:
+    """A line with the remedy for the ``error`` that ended ``script``; None if the traceback has to be enough.
+
+    Without trained weights and without a GPU a training cannot be measured, but a script that ``describes`` one can
+    do without them.
+    """
+    if isinstance(error, ImportError):
+        package = (error.name or "").partition(".")[0]
+        if isinstance(error, ModuleNotFoundError) and package in PACKAGES:
+            fact = f"{script} imports {package}, which is not installed in {sys.prefix}"
+            return f"{fact}. Run: pip install {_quote(PACKAGES[package])}"
+        return f"Install what {script} imports in the environment of vmselect ({sys.prefix}), such as with pip."
+    if not describes:
+        return None
+    if any(kind.__name__ in DOWNLOADS for part in _chain(error) for kind in type(part).__mro__):
+        return (
+            f"{script} downloads something, and there was no connection. A description needs no trained weights: build "
+            "the model without them, as with weights=None or from_config(config), or run the script where it can "
+            "download."
+        )
+    if DEMANDS_GPU.search(str(error)):
+        return f'{script} demands a GPU. Let it choose: device = "cuda" if torch.cuda.is_available() else "cpu".'
+    return None
+
+
+def _chain(error: BaseException | None) -> Iterator[BaseException]:
+    """The ``error`` and those that led to it."""
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        yield error
+        error = error.__cause__ or error.__context__
+
+
+def _quote(packages: str) -> str:
+    return f'"{packages}"' if "[" in packages else packages
