@@ -105,6 +105,7 @@ def parse(
         else:
             convert = _convert_skypilot if layout == "skypilot" else _convert_gpuhunt
             rows, origin, findings = convert(cells.frame, provider or _find_provider(path))
+            _mark_retired(rows)
             problems = {at: cells.problems[row] for at, row in enumerate(origin) if row in cells.problems}
             lines = cells.find_lines
             cells = Cells(rows, lambda: [lines()[row] for row in origin], problems)
@@ -412,6 +413,13 @@ def _use_known_gpus(rows: pd.DataFrame, provider: str) -> None:
     same &= rows["gpu_count"].to_numpy() > 0
     for column, unknown in (("gpu_model", ""), ("gpu_memory_gib", np.nan)):
         rows[column] = rows[column].where(~same, [fact.get(column, unknown) for fact in facts])
+
+
+def _mark_retired(rows: pd.DataFrame) -> None:
+    """Mark the machine types that are retired in the shipped prices: catalogs list some of them for years."""
+    names = zip(rows["provider"].astype(str), rows["instance_type"].astype(str), strict=True)
+    retired = [bool(known_machines(provider).get(name, {}).get("retired")) for provider, name in names]
+    rows["retired"] = np.where(retired, "yes", "no")
 
 
 def _assemble(rows: pd.DataFrame) -> pd.DataFrame:

@@ -107,6 +107,24 @@ def test_gpuhunt(tmp_path) -> None:
     assert catalog.offer("plain").gpu_count == 0
 
 
+def test_a_machine_that_can_no_longer_be_rented_stays_retired(tmp_path) -> None:
+    folder = tmp_path / "azure"
+    folder.mkdir()
+    head, *_ = SKYPILOT_8.splitlines()
+    sizes = ("Standard_NC6s_v3,6,112,V100", "Standard_NC4as_T4_v3,4,28,T4")
+    rows = [f"{size},1,,eastus,,{usd},0.1,x86_64" for size, usd in zip(sizes, (3.06, 0.526), strict=True)]
+    (folder / "vms.csv").write_text("\n".join([head, *rows]) + "\n")
+    head, *_ = GPUHUNT.splitlines()
+    rows = ["Standard_NC6s_v3,eastus,3.1,6,112,1,V100,16,False,,nvidia", "Standard_New,eastus,1,6,112,0,,,False,,"]
+    (tmp_path / "azure.csv").write_text("\n".join([head, *rows]) + "\n")
+    for path, retired in ((folder / "vms.csv", 2), (tmp_path / "azure.csv", 1)):
+        offers = vs.Catalog.load(path).offers(market=None)
+        assert set(offers.loc[offers["retired"], "instance_type"]) == {"Standard_NC6s_v3"}
+        assert offers["retired"].sum() == retired
+    merged = vs.Catalog.embedded("2026-08-22").with_offers(vs.Catalog.load(folder / "vms.csv"))
+    assert merged.offers(instance_type="Standard_NC6s_v3", market=None)["retired"].all()
+
+
 def test_gpus_added_to_google_hosts_become_part_of_the_name(tmp_path) -> None:
     header = GPUHUNT.splitlines()[0]
     rows = [
