@@ -309,7 +309,7 @@ def describe_flags(table: pd.DataFrame) -> list[Finding]:
             providers = list_some(sorted(set(rows["provider"])), 6)
             text = pattern.text.format(are="is" if len(rows) == 1 else "are")
             message = f"{format_count(len(rows), 'price')} ({providers}) {text}: {'; '.join(examples)}."
-            remedy = "Ask the provider before you rely on it."
+            remedy = "Correct the date." if pattern is FUTURE else "Ask the provider before you rely on it."
             if left_out:
                 remedy = "Rankings leave them out. Refresh them, or add your own prices if you know better."
             severity: Literal["warning", "info"] = "info" if left_out or not pattern.implausible else "warning"
