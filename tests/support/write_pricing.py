@@ -107,10 +107,33 @@ def describe_files(folder: Path) -> str:
     return table(["file", "rows", "contents"], rows)
 
 
+SOURCES = {
+    "skypilot": ("skypilot-org/skypilot-catalog: all clouds except Azure on demand", "Apache-2.0"),
+    "karpenter-provider-azure": (
+        "Azure/karpenter-provider-azure, generated 2026-06-18: Azure on demand", "Apache-2.0"
+    ),
+    "google-cloud-pricing-cost-calculator": (
+        "Cyclenerd/google-cloud-pricing-cost-calculator, 2026-07-30: commitments of Google Cloud, only where its "
+        "on-demand price agrees within 2 %", "Apache-2.0",
+    ),
+    "list price": ("price lists of the providers: retired types, SageMaker", "facts"),
+    "spot market": ("spot markets of the providers: retired types", "facts"),
+}  # fmt: skip
+"""Where the prices of each source are from, and their licence."""
+
+
+def describe_sources(folder: Path) -> str:
+    """Number of prices of each source, where they are from, and their licence."""
+    counts = read_latest(folder)["source"].value_counts()
+    rows: list[list[object]] = [[f"`{name}`", f"{count:,}", *SOURCES[name]] for name, count in counts.items()]
+    return table(["source", "prices", "from", "licence"], rows)
+
+
 TABLES = {
     "files": describe_files,
     "providers": describe_providers,
     "markets": describe_markets,
+    "sources": describe_sources,
     "billing": describe_billing,
 }
 
