@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -23,6 +24,7 @@ from vmselect.cli.output import (
 )
 from vmselect.cli.ranking_table import MAX_EXCLUDED, VerboseOption, print_ranking
 from vmselect.errors import ArgumentError
+from vmselect.ranking.options import OPTIONS
 
 if TYPE_CHECKING:
     from vmselect.ranking import Ranking
@@ -100,9 +102,13 @@ def rank(
     """
     from vmselect.records import load_profiles
 
+    tables = {"--relative": relative, "--relative-to": relative_to, "--against": against}
     if running:
+        _refuse("--running", {"--study": study, "--require": require, "--next": next_probe, **tables})
         _print_moves(profiles, options, html=html, top=top, format=format)
         return
+    if next_probe:
+        _refuse("--next", tables)
     ranking = make_ranking(profiles, options, study=study, require=require, unprobed=next_probe)
     if html is not None:
         _write_page(ranking, html, [*profiles, *([against] if against else [])])
@@ -123,6 +129,13 @@ def rank(
             print_err([f"{name}: {ratios} and {ratio.cost_ratio:.3g} times the cost of {relative_to}."])
     if accuracy is not None:
         print_err([*str(accuracy).splitlines(), *(f"Not compared: {exclusion}." for exclusion in accuracy.excluded)])
+
+
+def _refuse(mode: str, others: Mapping[str, object]) -> None:
+    """Raise an error if one of the options ``others`` is given: it would have no effect with the option ``mode``."""
+    given = [option for option, value in others.items() if value not in (None, False)]
+    if given:
+        raise ArgumentError(f"{', '.join(given)} has no effect with {mode}. Remove one of the two.")
 
 
 def _print_relative(ranking: Ranking, top: int) -> None:
@@ -156,6 +169,11 @@ def _print_moves(
     from vmselect.records import load_profiles
     from vmselect.watching.moves import MoveRow, rank_moves
 
+    names = ("model", "fit", "keep", "recalibrate", "ignore_missing")
+    other = {f"--{name.replace('_', '-')}": getattr(options, name) for name in names}
+    # A running training has its own workload: only what a move adds can be given.
+    owned = (option.name for option in OPTIONS if option.owner == "workload" and option.name != "boot_seconds")
+    _refuse("--running", {**other, **{f"--{name.replace('_', '-')}": options.values.get(name) for name in owned}})
     records = load_profiles(profiles)
     if len(records) != 1:
         raise ArgumentError(f"--running takes the record of one training, not {len(records)}. Name its file.")
@@ -170,7 +188,7 @@ def _print_moves(
     if format is Format.table:
         print_out(moves)
         if moves.suggested is not None and find_spec("sky") is not None:
-            print_out(yaml.safe_dump(moves.to_task(), sort_keys=False))
+            print_out(yaml.safe_dump(moves.to_task(), sort_keys=False), raw=True)
     shown = moves.to_frame()
     emit(frame_rows(shown.head(top) if format is Format.table else shown), MoveRow, format=format)
     if moves.suggested is None:

@@ -110,13 +110,15 @@ class Moves(Sequence[Move]):
 
     def to_task(self) -> dict[str, Any]:
         """The task of the suggested move for SkyPilot, to be completed with your command; empty if there is none."""
+        from vmselect.sweeps.runners.skypilot import split_attached  # on use: runners take time to import
+
         move = self.suggested
         if move is None:
             return {}
-        resources = {
-            "infra": f"{move.provider}/{move.region}", "instance_type": move.instance_type,
-            "use_spot": move.market == "spot",
-        }  # fmt: skip
+        machine, accelerators = split_attached(move.instance_type)
+        resources: dict[str, Any] = {"infra": f"{move.provider}/{move.region}", "instance_type": machine}
+        resources |= {"accelerators": accelerators} if accelerators else {}
+        resources["use_spot"] = move.market == "spot"
         return {"resources": resources, "workdir": ".", "run": "python train.py  # resumes from its checkpoint"}
 
     def to_frame(self) -> pd.DataFrame:

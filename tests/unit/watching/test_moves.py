@@ -6,10 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from typer.testing import CliRunner
 
 import vmselect as vs
 from vmselect.cli import app
+from vmselect.cli.demo import DESCRIPTIONS, assumed_probe
 from vmselect.intervals import Interval
 from vmselect.watching.moves import chance_below, count_epochs_left, rank_moves
 
@@ -73,6 +75,14 @@ def test_the_suggestion_is_a_task_for_skypilot() -> None:
     task = move(0.1).to_task()
     assert task["resources"] == {"infra": "lab/here", "instance_type": "fast", "use_spot": False}
     assert move(5.0).to_task() == {}
+    google = {"provider": "gcp", "region": "us-central1", "market": "spot", "usd_per_hour": 0.1}
+    name = "n1-standard-4+1xT4"
+    catalog = CATALOG.with_offers([google | {"instance_type": name}])
+    probe = make_profile(name, 0.1, provider="gcp", region="us-central1")
+    moves = rank_moves(make_profile(), catalog=catalog, machines=None, probes=[probe], market="spot")
+    assert moves.to_task()["resources"] == {
+        "infra": "gcp/us-central1", "instance_type": "n1-standard-4", "accelerators": "T4:1", "use_spot": True,
+    }  # fmt: skip
 
 
 def test_the_epochs_left_are_those_of_the_record() -> None:
@@ -86,3 +96,42 @@ def test_the_command_takes_one_record(tmp_path: Path) -> None:
         make_profile(name).save(tmp_path)
     done = CliRunner().invoke(app, ["rank", "--running", str(tmp_path)])
     assert isinstance(done.exception, vs.errors.ArgumentError) or done.exit_code == 2
+
+
+@pytest.fixture
+def record(tmp_path: Path) -> Path:
+    """A record of a training on a T4, described so that other machines can be predicted."""
+    described = vs.Profile.load(DESCRIPTIONS / "resnet50.json")
+    ranking = vs.rank(described, machines=["g4dn.xlarge"])
+    return Path(str(assumed_probe(described, ranking, ranking.best).save(tmp_path / "running.json")))
+
+
+COMMAND = ["--epochs", "80", "--machines", "g4dn.xlarge,g6.xlarge,a2-highgpu-1g", "--market", "spot"]
+
+
+def test_the_printed_task_can_be_read(record: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (record.parent / "sky.py").write_text("")  # as if SkyPilot were installed
+    monkeypatch.syspath_prepend(record.parent)
+    prices = record.with_name("prices.csv")
+    header = "provider,instance_type,region,market,usd_per_hour,gpu_model,gpu_count"
+    prices.write_text(f"{header}\naws,g6.xlarge,us-east-1,spot,0.01,L4,1\n")
+    done = CliRunner().invoke(app, ["rank", "--running", str(record), *COMMAND, "--own-prices", str(prices)])
+    assert done.exit_code == 0, done.output
+    text = done.stdout[done.stdout.index("resources:") : done.stdout.index("instance_type  ")]
+    task = yaml.safe_load(text)
+    assert task["resources"] == {"infra": "aws/us-east-1", "instance_type": "g6.xlarge", "use_spot": True}
+    assert set(task) == {"resources", "workdir", "run"}
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["--next"], ["--study", "s"], ["--relative"], ["--against", "x"], ["--keep", "x"], ["--model", "x"],
+        ["--recalibrate", "x"], ["--ignore-missing"], ["--examples", "10"],
+    ],
+)  # fmt: skip
+def test_options_without_effect_are_refused(options: list[str], record: Path) -> None:
+    done = CliRunner().invoke(app, ["rank", "--running", str(record), *COMMAND, *options])
+    assert isinstance(done.exception, vs.errors.ArgumentError)
+    assert options[0] in str(done.exception)
+    assert CliRunner().invoke(app, ["rank", "--next", str(record), "--relative"]).exit_code != 0
