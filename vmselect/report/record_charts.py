@@ -125,8 +125,10 @@ def disk_chart(
         raise RankingError("The record contains no samples of disk operations. Probe again with sample=1.0.")
     panels = []
     for direction, color in DISK_COLORS.items():
-        here = data[data["direction"] == direction]
-        lines = alt.Chart(here.iloc[:: max(1, -(-len(here) // MAX_CHART_SAMPLES))]).mark_area(
+        here = data[data["direction"] == direction].reset_index(drop=True)
+        # Of many samples, the highest of each short time is kept, because the peaks matter.
+        stride = max(1, -(-len(here) // MAX_CHART_SAMPLES))
+        lines = alt.Chart(here.loc[here.groupby(here.index // stride)["operations"].idxmax()]).mark_area(
             interpolate="step-before", color=color, opacity=0.35, line={"color": color, "strokeWidth": 1.5},
             point={"color": color, "size": 30} if len(here) < FEW_SAMPLES else False,
         )  # fmt: skip

@@ -561,7 +561,13 @@ def retrieve_and_infer(
         if transfer.download_seconds_per_mb is not None:
             levels = tuple(read_level(transfer, name) for name in names)
             downloads.setdefault(levels, []).append(transfer.download_seconds_per_mb)
-    for call in read_records(inferences, InferenceRecord):
+    inferred = read_records(inferences, InferenceRecord)
+    models = sorted({call.model for call in inferred if call.model})
+    if len(models) > 1:
+        raise ComparisonError(
+            f"The inference records are of different models ({', '.join(models[:4])}). Pass those of one model."
+        )
+    for call in inferred:
         if call.seconds_per_mb is not None:
             calls.setdefault(tuple(read_level(call, name) for name in names), []).append(call.seconds_per_mb)
     both = sorted(downloads.keys() & calls.keys(), key=sort_key)

@@ -71,6 +71,18 @@ def test_disk_operations_are_drawn_by_direction() -> None:
         disk_chart(validated("a", 1.0))
 
 
+def test_peaks_of_disk_operations_stay_in_a_long_chart() -> None:
+    reads = tuple(18_000.0 if number == 1001 else 1.0 for number in range(4000))
+    usage = Usage(
+        interval_seconds=1.0, limits=Limits(cores=2), seconds=tuple(map(float, range(4000))),
+        phase=("steady_steps",) * 4000, series={"disk_read_operations_per_second": reads},
+    )  # fmt: skip
+    drawn = disk_chart(validated("a", 1.0).model_copy(update={"usage": usage})).to_dict()
+    points = max(drawn["datasets"].values(), key=len)
+    assert len(points) == 1000
+    assert [point["seconds"] for point in points if point["operations"] > 1] == [1001.0]
+
+
 def test_a_confusion_matrix_is_drawn_with_the_quality_of_each_class() -> None:
     metrics = vs.stats.classification_metrics({"ill": {"ill": 9, "well": 1}, "well": {"ill": 2, "well": 8}})
     profile = vs.Profile.from_times(iteration_seconds=0.1, metrics=metrics)

@@ -47,3 +47,11 @@ def test_groups_without_both_parts_are_refused() -> None:
         vs.serving.retrieve_and_infer(transfer(78), calls(6.3, "azure"))
     with pytest.raises(ComparisonError):
         vs.serving.retrieve_and_infer(transfer(78), calls(6.3, size=None))
+
+
+def test_calls_of_different_models_are_refused() -> None:
+    other = calls(63.0).model_copy(update={"setup": calls(63.0).setup.model_copy(update={"model": "other"})})
+    named = calls(6.3).model_copy(update={"setup": calls(6.3).setup.model_copy(update={"model": "net"})})
+    assert len(vs.serving.retrieve_and_infer(transfer(78), [named, calls(6.3)])) == 1
+    with pytest.raises(ComparisonError, match="net"):
+        vs.serving.retrieve_and_infer(transfer(78), [named, other])
