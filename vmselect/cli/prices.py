@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
@@ -219,7 +219,7 @@ def _show_gpus(
     remarks: list[object] = []
     if format is Format.table:
         anywhere = set() if region else _sold_at_one_price(prices)
-        lines = [
+        lines: list[dict[str, Any]] = [
             dict(
                 zip(
                     GPU_COLUMNS,
@@ -234,7 +234,7 @@ def _show_gpus(
                     strict=True,
                 )
             )
-            for row in rows.itertuples()
+            for row in _tuples(rows)
         ]  # fmt: skip
         title = f"Cheapest USD per GPU-hour, {prices.origin}"
         places = ("where", "spot where")
@@ -256,7 +256,7 @@ def _list_offers(offers: pd.DataFrame, prices: Catalog) -> list[dict[str, Any]]:
     """Return the lines of a table of ``offers``, which are of ``prices``."""
     anywhere = _sold_at_one_price(prices) if (offers["regions_compared"] > 1).any() else set()
     lines = []
-    for row in offers.itertuples():
+    for row in _tuples(offers):
         count = "" if row.gpu_count == 1 else f"{row.gpu_count:g} x "
         everywhere = row.regions_compared > 1 and (row.provider, row.instance_type, row.market) in anywhere
         cells = (
@@ -286,6 +286,11 @@ def _sold_at_one_price(prices: Catalog) -> set[tuple[str, str, str]]:
     flags = prices.unrestricted.check()
     flags = flags[flags["flag"] == ONE_PRICE_FLAG.name]
     return set(zip(flags["provider"], flags["instance_type"], flags["market"], strict=True))
+
+
+def _tuples(rows: pd.DataFrame) -> Iterator[Any]:
+    """Yield the rows as named tuples, whose fields have no types."""
+    yield from rows.itertuples()
 
 
 def _round(usd: float) -> float:

@@ -95,9 +95,12 @@ def epoch_seconds(part: Profile) -> dict[int, float]:
     """Seconds of each recorded epoch by its number, with its validations and what follows it."""
     timeline = part.timeline
     seconds = dict.fromkeys((epoch.epoch for epoch in timeline.epochs), 0.0)
-    for reading in (*timeline.epochs, *timeline.validations, *timeline.boundaries):
-        if reading.epoch in seconds:
-            seconds[reading.epoch] += reading.seconds
+    readings = [(reading.epoch, reading.seconds) for reading in timeline.epochs]
+    readings += [(reading.epoch, reading.seconds) for reading in timeline.validations]
+    readings += [(reading.epoch, reading.seconds) for reading in timeline.boundaries]
+    for epoch, taken in readings:
+        if epoch in seconds:
+            seconds[epoch] += taken
     return seconds
 
 
