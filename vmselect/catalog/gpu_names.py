@@ -11,7 +11,7 @@ import functools
 import re
 from typing import NamedTuple
 
-from vmselect.catalog.gpus import gpu_specs
+from vmselect.catalog.gpus import fold_gpu, gpu_specs
 
 NAMES = {
     "GAUDIHL205": "Gaudi",
@@ -109,6 +109,19 @@ def _name(name: str, memory_gib: float | None, provider: str, machine: str) -> s
         return fitting[0].model
     # A known name would promise figures of another variant.
     return f"{plain}-{memory_gib:g}GB" if memory_gib is not None and _compact(plain) in _models() else plain
+
+
+def variants_of(model: str) -> tuple[str, ...]:
+    """Return other models with the chip of ``model`` and at least its memory: as a card, on a board, or with more.
+
+    >>> variants_of("H100"), variants_of("A100-80GB"), variants_of("T4")
+    (('H100-PCIe', 'H100-NVL'), ('A100-80GB-PCIe',), ())
+    """
+    for variants in VARIANTS.values():
+        for this in variants:
+            if this.form and fold_gpu(this.model) == fold_gpu(model):
+                return tuple(v.model for v in variants if v.model != this.model and v.memory_gib >= this.memory_gib)
+    return ()
 
 
 def _split_form(words: str) -> tuple[str, str]:

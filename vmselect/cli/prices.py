@@ -188,7 +188,8 @@ def show(
         remarks = [ONE_PRICE] if any(line["where"].endswith("*") for line in lines) else []
     else:
         emit(frame_rows(rows), price_model(), format=format)
-    print_err([*remarks, *matching.findings])
+    variants = _describe_variants(prices, split(gpu) or [], provider=provider, region=region, market=market)
+    print_err([*remarks, *variants, *matching.findings])
     if len(rows) < len(matching.rows):
         left = len(matching.rows) - len(rows)
         verb = "matches" if left == 1 else "match"
@@ -277,6 +278,27 @@ def _print_places(prices: pd.DataFrame, columns: Mapping[str, str], *, title: st
         for row in frame_rows(prices)
     ]
     print_table(lines, tuple(columns), title=title, optional=optional, wrapped=("machine", "where", "reason"))
+
+
+def _describe_variants(
+    prices: Catalog, gpu: list[str], *, provider: list[str] | None, region: list[str] | None, market: str
+) -> list[str]:
+    """Return a line with the lowest prices of other variants of the chosen GPUs, which have names of their own."""
+    from vmselect.catalog.gpu_names import variants_of
+    from vmselect.catalog.gpu_prices import per_gpu_hour
+    from vmselect.catalog.gpus import fold_gpu
+    from vmselect.units import format_usd
+
+    chosen = set(map(fold_gpu, gpu))
+    others = [other for model in gpu for other in variants_of(model) if fold_gpu(other) not in chosen]
+    offers = prices.offers(split(provider), region=split(region), market=split([market]), retired=False)
+    offers = offers[offers["gpu_model"].isin(others) & ~offers["stale"]]
+    offers = offers[~prices.is_implausible(offers)]
+    each = offers.assign(each=per_gpu_hour(offers)).groupby("gpu_model", observed=True)["each"].min()
+    if not len(each):
+        return []
+    listed = ", ".join(f"{model} from {format_usd(usd)}" for model, usd in each.items())
+    return [f"Other variants per GPU-hour: {listed}. List them with --gpu {','.join([*gpu, *map(str, each.index)])}."]
 
 
 def _sold_at_one_price(prices: Catalog) -> set[tuple[str, str, str]]:

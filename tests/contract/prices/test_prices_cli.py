@@ -281,6 +281,17 @@ def test_the_age_of_a_summary_is_that_of_its_prices(tmp_path) -> None:
     assert "2025-12-01" not in shown.stderr
 
 
+def test_variants_of_a_gpu_are_named_with_their_prices() -> None:
+    shown = run("show", "--gpu", "H100", "--region", "eu")
+    cheapest = vs.Catalog.embedded().gpus(region="eu", gpu=["H100-PCIe", "H100-NVL"], market="on_demand")
+    for row in cheapest.itertuples():
+        assert f"{row.gpu_model} from ${row.usd_per_gpu_hour:.2f}" in shown.stderr
+    assert len(cheapest) == 2
+    every = run("show", "--gpu", "h100,H100-pcie,H100-NVL", "--region", "eu")
+    assert "variants" not in every.stderr
+    assert "variants" not in run("show", "--gpu", "T4").stderr
+
+
 def test_one_command_finds_the_cheapest_gpu_in_europe() -> None:
     rows = json.loads(run("show", "--gpu", "H100", "--region", "eu", "--json").stdout)
     table = vs.Catalog.embedded().gpus(region="eu", gpu="H100")
