@@ -28,11 +28,11 @@ Place: TypeAlias = tuple[str, int]
 
 
 class Loop(NamedTuple):
-    """A running loop. ``count`` is the number of its iterations, None if its source does not state it."""
+    """A running loop. ``number`` is that of its iterations, None if its source does not state it."""
 
     place: Place
     over_epochs: bool
-    count: int | None
+    number: int | None
 
 
 class Length(NamedTuple):
@@ -44,7 +44,7 @@ class Length(NamedTuple):
 
 def find_epochs(frame: FrameType | None) -> int | None:
     """Number of iterations of the innermost running loop over epochs around ``frame``; None if no loop states it."""
-    return next((loop.count for loop in _walk_loops(frame) if loop.over_epochs), None)
+    return next((loop.number for loop in _walk_loops(frame) if loop.over_epochs), None)
 
 
 def find_loops(frame: FrameType | None) -> list[Loop]:
@@ -59,9 +59,9 @@ def find_length(frame: FrameType | None, outer: Collection[Place] = ()) -> Lengt
     """
     loops = [loop for loop in find_loops(frame) if loop.place not in outer]
     number = next((number for number, loop in enumerate(loops) if loop.over_epochs), len(loops))
-    counts = [loop.count for loop in loops[:number]]
+    counts = [loop.number for loop in loops[:number]]
     steps = math.prod(count for count in counts if count is not None) if counts and None not in counts else None
-    return Length(loops[number].count if number < len(loops) else 1 if counts else None, steps)
+    return Length(loops[number].number if number < len(loops) else 1 if counts else None, steps)
 
 
 def _walk_loops(frame: FrameType | None, outside: str | None = None) -> Iterator[Loop]:
@@ -89,7 +89,7 @@ def _walk_loops(frame: FrameType | None, outside: str | None = None) -> Iterator
 def _read_loop(loop: ast.For | ast.While, frame: FrameType) -> Loop:
     place = (frame.f_code.co_filename, loop.lineno)
     if isinstance(loop, ast.While):
-        return Loop(place, over_epochs="epoch" in ast.unparse(loop.test).lower(), count=None)
+        return Loop(place, over_epochs="epoch" in ast.unparse(loop.test).lower(), number=None)
     count = _count(loop.iter, frame)
     return Loop(place, "epoch" in ast.unparse(loop.target).lower(), count if count is not None and count > 0 else None)
 
