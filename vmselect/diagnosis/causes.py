@@ -589,6 +589,11 @@ def _find_slow_first_step(profile: Profile) -> Causes:
     for name in ("process_cores", "io_pressure_share"):
         if name in sampled:
             evidence[name] = sampled[name].mean
+    usable, others = _usable_cores(profile), sampled["other_cores"].mean if "other_cores" in sampled else 0.0
+    taken = others + evidence.get("process_cores", 0.0)
+    alone = profile.environment.workers <= 1  # other workers of the same training are not other programs
+    if alone and usable and others >= OTHER_PROGRAMS * usable and taken >= CPU_CONTENDED * usable:
+        evidence["other_cores"] = others
     busy = [s.mean for name, s in sampled.items() if re.fullmatch(r"gpu\d+_busy_share", name)]
     if busy and profile.environment.framework_gpus:
         evidence["gpu_busy_share"] = max(busy)
@@ -632,6 +637,9 @@ def _explain_by_samples(evidence: Mapping[str, float]) -> tuple[str, str]:
     if cores is not None and cores >= ONE_CORE:
         why = f"the training used {cores:.1f} CPU cores, as when a graph is traced and compiled"
         return why, BUILD_REMEDIES["compiling"]
+    if cores is not None and (others := evidence.get("other_cores")) is not None:
+        why = f"the training used only {cores:.1f} CPU cores and other programs {others:.1f}: it waited for a core"
+        return why, "End the other programs, then probe again."
     if cores is not None:
         why = f"the training used only {cores:.1f} CPU cores: it waited, as for the first data or for other workers"
         return why, "Look at where the first batch comes from."

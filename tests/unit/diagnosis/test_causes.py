@@ -271,7 +271,9 @@ def first_step(seconds: float, **means: float) -> vs.Profile:
         ({"process_cores": 3.0, "gpu0_busy_share": 0.0, "io_pressure_share": 0.0}, "compiled"),
         ({"process_cores": 1.0, "gpu0_busy_share": 0.8}, "autotuning"),
         ({"process_cores": 0.3, "gpu0_busy_share": 0.0, "io_pressure_share": 0.6}, "disk"),
-        ({"process_cores": 0.1, "gpu0_busy_share": 0.0}, "waited"),
+        ({"process_cores": 0.1, "gpu0_busy_share": 0.0}, "first data"),
+        ({"process_cores": 0.1, "other_cores": 0.5}, "first data"),
+        ({"process_cores": 0.4, "other_cores": 7.5}, "other programs 7.5"),
     ],
 )
 def test_a_slow_first_step_is_explained_by_what_was_busy(means: dict[str, float], word: str) -> None:
