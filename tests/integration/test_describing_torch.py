@@ -177,6 +177,16 @@ class Text(nn.Module):
         return self.head(self.layer(x)[1][0][-1])
 
 
+@pytest.mark.parametrize(("setting", "tf32"), [("highest", False), ("high", True), ("medium", True)])
+def test_the_profile_states_whether_products_use_tf32(setting: str, tf32: bool) -> None:
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision(setting)
+    try:
+        assert vs.describe(make_dense(), batch_size=BATCH, inputs=(120,)).environment.tf32 is tf32
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
 def test_packed_sequences_count_as_full_ones() -> None:
     packed, padded = (describe(Text(packs), inputs=(50,)) for packs in (True, False))
     assert product_flops(packed) == product_flops(padded)

@@ -34,7 +34,7 @@ def make_work(batch_size: int = 64, **facts: Any) -> Work:
         convolve(pixels, channels, channels, 3, blocks)
         convolve(pixels, channels, 4 * channels, 1, blocks)
     known = {"parameters": 25_600_000, "parameter_tensors": 161, "optimizer": "adam", "method": "given"}
-    return Work(batch_size=batch_size, operations=Operations.of(rows), **{**known, **facts})
+    return Work(**{"batch_size": batch_size, "operations": Operations.of(rows), **known, **facts})
 
 
 def make_description(

@@ -177,7 +177,7 @@ def read_history(records: Iterable[Profile], types: MachineTypes) -> list[Point]
         named = profile.model is not None or profile.setup.parameters is not None
         if not seconds or not named or not isinstance(gpu, GpuFigures) or host_bound([profile]):
             continue
-        target = Target(gpu, read_precision(profile.environment.precision), profile.instance_type)
+        target = Target(gpu, read_training_precision(profile), profile.instance_type)
         work = work_key(profile, profile.batch_size)
         grouped.setdefault((model_key(profile), work, target), []).append(math.log(seconds))
         if work not in costs and gpu.vendor == DESCRIBED_VENDOR and (cost := read_cost([profile], profile.batch_size)):
@@ -196,6 +196,17 @@ def read_cost(profiles: Iterable[Profile], batch_size: int | None) -> StepCost |
         if work is not None and work.operations.kind and same and work.batch_size == examples_per_gpu(profile):
             return StepCost.of(work)
     return None
+
+
+def read_training_precision(profile: Profile) -> Precision:
+    """Precision class in which most products of a training are computed.
+
+    torch computes convolutions of float32 in TF32, but not other products, unless a program asks for it.
+    """
+    precision, work = read_precision(profile.environment.precision), profile.work
+    if precision != "single" or profile.environment.tf32 is not False or work is None:
+        return precision
+    return "strict" if work.matrix_share > 0.5 else precision
 
 
 class Predictor:
@@ -289,7 +300,7 @@ class Predictor:
             return Computation(first.model, first.work, cost), first.target.precision
         profile = next(profile for profile in self._profiles if profile.work is not None)
         size = examples_per_gpu(profile)
-        precision = read_precision(profile.environment.precision)
+        precision = read_training_precision(profile)
         return Computation(model_key(profile), work_key(profile, size), cost), precision
 
     def _input_seconds(self) -> float:
@@ -353,7 +364,7 @@ def _read_probe(probe: Probe, types: MachineTypes) -> Point | Refusal:
     first = probe.profiles[0]
     figures = read_gpu(first, types)
     assert isinstance(figures, GpuFigures)
-    target = Target(figures, read_precision(first.environment.precision), name)
+    target = Target(figures, read_training_precision(first), name)
     key = work_key(first, probe.batch_size)
     return Point(model_key(first), key, target, math.log(probe.seconds), RUN_SPREAD)
 

@@ -191,6 +191,7 @@ def read_framework(model: Model, backend: str | None = None) -> dict[str, Any]:
         "backend": backend,
         "versions": read_versions(),
         "precision": attempt(lambda: str(model.dtype_policy.name)),
+        "tf32": read_tf32(backend),
         "jit": jit if isinstance(jit, bool) else None,
         "replicas": count_replicas(model, backend),
         "parallelism": read_parallelism(model, backend),
@@ -200,6 +201,20 @@ def read_framework(model: Model, backend: str | None = None) -> dict[str, Any]:
         # torch's DataParallel is the one way in which a process of torch uses several GPUs.
         "framework_gpus": _count_wrapped(model) or count_framework_gpus(backend),
     }
+
+
+def read_tf32(backend: str | None) -> bool | None:
+    """Whether torch multiplies matrices of float32 in TF32 where it can: not by default, unlike in convolutions.
+
+    None for other frameworks.
+    """
+    torch = sys.modules.get("torch")
+    if backend != "torch" or torch is None:
+        return None
+    # Older versions have a setting of another name, which raises an error in newer ones if the new one was changed.
+    name = attempt(lambda: str(torch.backends.cuda.matmul.fp32_precision))
+    name = name or attempt(lambda: str(torch.get_float32_matmul_precision()))
+    return None if name is None else name in ("tf32", "high", "medium")
 
 
 def backend_name() -> str | None:

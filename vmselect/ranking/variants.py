@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from vmselect.catalog.gpus import WITHOUT_FAST_HALF, GpuFigures, Precision, figures_of, read_precision
+from vmselect.catalog.gpus import WITHOUT_FAST_HALF, GpuFigures, Precision, figures_of
 from vmselect.findings import Finding
 from vmselect.intervals import Interval
-from vmselect.prediction.machines import read_cost
+from vmselect.prediction.machines import read_cost, read_training_precision
 from vmselect.prediction.roofline import StepCost
 from vmselect.ranking.estimates import STEP_TERMS, MachineEstimate
 from vmselect.ranking.measures import cost_of
@@ -90,9 +90,7 @@ def read_described(machine: MachineEstimate, gpu_model: str | None) -> Described
     cost = machine.prediction.cost if machine.prediction else read_cost(profiles, machine.batch_size)
     if cost is None or figures is None:
         return None
-    precision = (
-        machine.prediction.precision if machine.prediction else read_precision(profiles[0].environment.precision)
-    )
+    precision = machine.prediction.precision if machine.prediction else read_training_precision(profiles[0])
     compiled = any(profile.work is not None and "compiled" in profile.work.caveats for profile in profiles)
     return Described(cost, figures, precision, compiled)
 

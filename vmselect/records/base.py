@@ -84,6 +84,8 @@ class Environment(Facts):
     backend: Text | None = None
     versions: Mapping[Text, Text] = Field(default_factory=dict, max_length=50)
     precision: Text | None = None
+    tf32: bool | None = None
+    """Whether torch multiplies matrices of float32 in TF32 on GPUs that have it; None for other frameworks."""
     jit: bool | None = None
     dispatch: Literal["direct", "threaded"] | None = None
     """Whether Keras called ``on_train_batch_end`` directly or from worker threads."""

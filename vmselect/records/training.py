@@ -873,7 +873,9 @@ def without_times(profile: Profile) -> Profile:
         outcome="described",
         setup=profile.setup.model_copy(update={"parameters": parameters}),
         timeline=Timeline(),
-        environment=Environment(backend=seen.backend, versions=seen.versions, precision=seen.precision, jit=seen.jit),
+        environment=Environment(
+            backend=seen.backend, versions=seen.versions, precision=seen.precision, tf32=seen.tf32, jit=seen.jit
+        ),
         factors=profile.factors,
         work=work,
     )

@@ -130,6 +130,14 @@ class Work(Part):
         return sum(row.flops * row.count for row in self.operations.rows if row.kind in PRODUCTS)
 
     @property
+    def matrix_share(self) -> float:
+        """Share of ``product_flops`` in matrix products that belong neither to convolutions nor to recurrent layers."""
+        rows = self.operations.rows
+        if any(row.kind == "rnn" for row in rows) or not self.product_flops:
+            return 0.0
+        return sum(row.flops * row.count for row in rows if row.kind in ("mm", "bmm")) / self.product_flops
+
+    @property
     def moved_bytes(self) -> float:
         """Bytes that all operations of a step read and write."""
         return sum(row.bytes * row.count for row in self.operations.rows)

@@ -16,8 +16,11 @@ import vmselect as vs
 from tests.support.descriptions import make_description, make_work
 from tests.support.profiles import make_profile
 from vmselect.catalog.gpus import figures_of
+from vmselect.prediction.machines import read_training_precision
 from vmselect.prediction.roofline import StepCost
 from vmselect.ranking.variants import COLUMNS, COMPILED, MIXED, TF32, Described
+from vmselect.records.base import Environment
+from vmselect.records.work import Operation, Operations
 
 CATALOG = vs.Catalog.embedded("2026-08-22")
 
@@ -50,6 +53,41 @@ def test_only_variants_that_are_not_used_yet_are_listed() -> None:
     assert set(speed_ups("A10G", "half")) == {COMPILED}
     assert set(speed_ups("A100", "strict")) == {MIXED, TF32, COMPILED}
     assert set(speed_ups("A10G", "single", compiled=True)) == {MIXED}
+
+
+def multiply(tf32: bool | None, *, convolutions: float = 0.0, precision: str = "float32") -> vs.Profile:
+    """A described training of large matrix products, with ``convolutions`` times as many FLOPs in convolutions."""
+    flops, moved = 2.0 * 8192**3, 12.0 * 8192**2
+    rows = [Operation("mm", flops, moved, 8192, 8192, 8192, 1, 10)]
+    if convolutions:
+        rows.append(Operation("conv", flops * convolutions, moved, 8192, 8192, 8192, 1, 10))
+    environment = Environment(backend="torch", precision=precision, tf32=tf32)
+    described = make_description(work=make_work(operations=Operations.of(rows)))
+    return described.model_copy(update={"environment": environment})
+
+
+def test_products_of_torch_use_tf32_only_if_it_is_switched_on() -> None:
+    machines = {"machines": ["g4dn.xlarge", "p4d.24xlarge"]}
+    off, on, unknown = (rank(multiply(tf32), **machines) for tf32 in (False, True, None))
+    seconds = [{row.instance_type: row.seconds for row in ranking} for ranking in (off, on, unknown)]
+    assert seconds[1] == seconds[2]
+    assert seconds[0]["g4dn.xlarge"] == pytest.approx(seconds[1]["g4dn.xlarge"], rel=0.05)  # T4: Turing has no TF32
+    assert seconds[0]["p4d.24xlarge"] > 2 * seconds[1]["p4d.24xlarge"]  # A100: 19.5 instead of 156 TFLOPS
+    assert set(off.variants["variant"]) >= {TF32}
+    assert TF32 not in set(on.variants["variant"])
+
+
+@pytest.mark.parametrize(
+    ("profile", "precision"),
+    [
+        (multiply(False), "strict"),
+        (multiply(False, convolutions=2.0), "single"),
+        (multiply(False, precision="bfloat16"), "half"),
+        (multiply(False).model_copy(update={"work": None}), "single"),
+    ],
+)
+def test_convolutions_use_tf32_by_default(profile: vs.Profile, precision: str) -> None:
+    assert read_training_precision(profile) == precision
 
 
 def test_a_compiled_step_is_never_slower_and_gains_most_where_kernels_are_small() -> None:
