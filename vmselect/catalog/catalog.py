@@ -270,7 +270,7 @@ class Catalog:
         >>> table.loc["B200", ["provider", "region"]].tolist()
         ['verda', 'FIN-03']
         """
-        markets = several(check_name, "market", market)
+        markets = ("all",) if market is None else several(check_name, "market", market)
         if set(markets) <= set(TERMS):
             raise ArgumentError(
                 f"The table of GPUs has no {' or '.join(markets)} prices. List offers with such a price by "

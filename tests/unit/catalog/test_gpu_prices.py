@@ -11,6 +11,7 @@ import vmselect as vs
 from vmselect._io import pricing_folder
 from vmselect.catalog.gpu_prices import COLUMNS, order_by_gpu, per_gpu_hour, summarize_gpus
 from vmselect.catalog.shipped import manifest
+from vmselect.errors import ArgumentError
 
 CATALOG = vs.Catalog.embedded("2026-08-22")
 SHARED = {"provider": "lab", "region": "here", "market": "on_demand", "gpu_model": "H100", "gpu_memory_gib": 80}
@@ -73,6 +74,9 @@ def test_filters_of_a_summary() -> None:
     assert set(CATALOG.gpus("lambda")["provider"]) == {"lambda"}
     assert CATALOG.gpus(gpu="l4")["gpu_model"].tolist() == ["L4"]
     assert CATALOG.gpus(market="spot")["usd_per_gpu_hour"].isna().all()
+    assert CATALOG.gpus(market=None).equals(CATALOG.gpus())
+    with pytest.raises(ArgumentError, match="reserved_1y"):
+        CATALOG.gpus(market=["reserved_1y", "reserved_3y"])
     assert CATALOG.gpus(market="all")["gpu_model"].tolist() == CATALOG.gpus()["gpu_model"].tolist()
     assert summarize_gpus(CATALOG.offers(gpu="T4").iloc[:0]).empty
 
