@@ -9,11 +9,16 @@ import json
 import re
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 
+from vmselect.catalog.age import aging_of
 from vmselect.catalog.snapshots import update_manifest
+from vmselect.units import format_count
 
 FOLDER = Path(__file__).parents[2] / "pricing"
+Z_90 = 1.6449
+"""Standard deviations from the middle of a normal distribution to the ends of its 90 % interval."""
 
 
 def read_latest(folder: Path) -> pd.DataFrame:
@@ -129,11 +134,34 @@ def describe_sources(folder: Path) -> str:
     return table(["source", "prices", "from", "licence"], rows)
 
 
+MONTHS = (1, 3, 6, 12)
+"""Months after which the intervals of prices are compared with the price history."""
+
+
+def describe_coverage(folder: Path) -> str:
+    """Share of the monthly prices that are in the 90 % interval of the price some months before."""
+    history = pd.read_csv(folder / "price-history.csv")
+    month = pd.PeriodIndex(history["month"], freq="M").astype("int64")
+    history = history.assign(month=month, log=np.log(history["median_usd"]))
+    rows: list[list[object]] = []
+    for (provider, market), prices in history.groupby(["provider", "market"]):
+        move = aging_of(str(provider), str(market)).monthly_move
+        shares = []
+        for months in MONTHS:
+            later = prices.assign(month=prices["month"] - months)
+            pairs = prices.merge(later, on=["gpu_model", "month"], suffixes=("", "_later"))
+            inside = (pairs["log_later"] - pairs["log"]).abs() <= Z_90 * move * months**0.5 + 1e-9
+            shares.append(f"{100 * inside.mean():.0f} %")
+        rows.append([f"`{provider}` {market}", f"{100 * move:g} %", *shares])
+    return table(["prices", "mean move", *(f"after {format_count(months, 'month')}" for months in MONTHS)], rows)
+
+
 TABLES = {
     "files": describe_files,
     "providers": describe_providers,
     "markets": describe_markets,
     "sources": describe_sources,
+    "coverage": describe_coverage,
     "billing": describe_billing,
 }
 
