@@ -116,6 +116,8 @@ def _show(run: ScriptRun, target: Place, *, as_json: bool, brief: bool = False) 
     """
     from vmselect.records.training import without_times
 
+    if run.without_cuda:
+        print_err(["The script demands a GPU. This computer has none, so everything stayed on the CPU until it ended."])
     profile = next((profile for profile in run.profiles if profile.work is not None), None)
     if profile is None:
         seen = "the training could not be described" if run.profiles else "the script contains no training"

@@ -22,7 +22,7 @@ DOWNLOADS = frozenset({
 })  # fmt: skip
 """Classes of errors without a connection to a server: of Python, requests, urllib3, httpx and huggingface_hub."""
 DEMANDS_GPU = re.compile(r"\bCUDA\b|\bNVIDIA\b", re.IGNORECASE)
-"""What errors of torch and TensorFlow contain where a script demands a GPU that the computer does not have."""
+"""What errors of torch and TensorFlow contain where a script demands of a GPU what the CPU cannot do for it."""
 
 
 def explain_failure(script: str, error: BaseException, *, describes: bool = False) -> str | None:
@@ -46,7 +46,7 @@ def explain_failure(script: str, error: BaseException, *, describes: bool = Fals
             "download."
         )
     if DEMANDS_GPU.search(str(error)):
-        return f'{script} demands a GPU. Let it choose: device = "cuda" if torch.cuda.is_available() else "cpu".'
+        return f"{script} needs a GPU for more than its tensors. Let it ask first: if torch.cuda.is_available(): ..."
     return None
 
 

@@ -66,11 +66,12 @@ def describe_module(
 
 
 def unwrap(module: Module) -> Module:
-    """The module inside of wrappers for compilation or for several GPUs."""
-    for name in ("_orig_mod", "module"):
+    """The module inside of wrappers for compilation, for several GPUs or of Fabric."""
+    for name in ("_orig_mod", "module", "_forward_module"):
         inner = module._modules.get(name)
         if inner is not None and type(module).__name__ in (
             "OptimizedModule", "DistributedDataParallel", "DataParallel", "FullyShardedDataParallel",
+            "_FabricModule",
         ):  # fmt: skip
             return unwrap(inner)
     return module

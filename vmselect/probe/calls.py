@@ -14,6 +14,11 @@ from vmselect.probe.environment import Model, Tensor
 LEAST_SHARE = 0.9
 """Least share of the trained weights that a model must contain to stand for the training."""
 PLAIN = (int, float, bool, str, type(None))
+MIXED_PRECISIONS = {
+    "16-mixed": "mixed_float16", "16": "mixed_float16", "bf16-mixed": "mixed_bfloat16",
+    "fp16": "mixed_float16", "bf16": "mixed_bfloat16",
+}  # fmt: skip
+"""Names of Lightning and accelerate for mixed precision, and ours."""
 
 
 class FirstCalls:
@@ -118,10 +123,23 @@ def _read_precision(module: Model) -> str | None:
         for device in ("cuda", "cpu"):
             if torch.is_autocast_enabled(device):
                 return "mixed_" + str(torch.get_autocast_dtype(device)).removeprefix("torch.")
+        wrapped = _read_wrapper(module)
+        if wrapped is not None:
+            return wrapped
         weight = next(module.parameters(), None)
         if weight is not None and weight.dtype in (torch.float16, torch.bfloat16):
             return str(weight.dtype).removeprefix("torch.")
     return None
+
+
+def _read_wrapper(module: Model) -> str | None:
+    """Mixed precision that accelerate or Fabric turn on inside of the call of a module that they have prepared."""
+    strategy = vars(module).get("_strategy")  # of Fabric
+    if strategy is not None:
+        return MIXED_PRECISIONS.get(strategy.precision.precision)
+    accelerate = sys.modules.get("accelerate.state")
+    state = {} if accelerate is None else accelerate.AcceleratorState._shared_state
+    return MIXED_PRECISIONS.get(state.get("_mixed_precision", ""))
 
 
 def _without_values(value: Any) -> Any:

@@ -37,6 +37,7 @@ from vmselect.probe.torch_script import (
     TorchScript,
 )
 from vmselect.probe.trainers import HuggingFaceProbe, LightningProbe
+from vmselect.probe.without_cuda import WithoutCuda
 
 if TYPE_CHECKING:
     from vmselect.records.training import Profile
@@ -54,6 +55,8 @@ class ScriptFailed(SystemExit):
         self.error = error
 
 
+LIGHTNING_MODULES = ("lightning.pytorch.trainer.trainer", "pytorch_lightning.trainer.trainer")
+FABRIC_MODULES = ("lightning.fabric.fabric", "lightning_fabric.fabric")
 AnyProbe: TypeAlias = Any
 """A probe for Keras, Lightning or transformers."""
 
@@ -77,6 +80,8 @@ class ScriptRun:
     """Seconds after which the script was ended, because no training was recognized."""
     gave_up_in: str | None = None
     """Where the script was then, if it had imported no framework."""
+    without_cuda: bool = False
+    """Whether the script placed something on a CUDA device, which this computer lacks, so that it stayed on the CPU."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -178,8 +183,9 @@ class _Probes:
         if choice.on_start is not None:  # nothing can end a hand-written loop
             for loops in self._scripts:
                 loops.on_start = functools.partial(choice.on_start, can_stop=False)
+        self._without_cuda = None if choice.describing_seconds is None else WithoutCuda()
         self._trainings = Trainings(
-            self._make, last=choice.last, beside=self._without_loops, describes=choice.describing_seconds is not None
+            self._make, last=choice.last, beside=self._without_loops, without_cuda=self._without_cuda
         )
         self._loops: list[LoopProbe] = []
         self.has_enough = False
@@ -187,6 +193,9 @@ class _Probes:
     def install(self) -> None:
         """Measure all trainings of this process from now on, until the ``cleanup`` is closed."""
         self._trainings.patch()
+        if self._without_cuda is not None:
+            after_import("torch", self._without_cuda.watch_torch)
+            self._cleanup.callback(self._without_cuda.close)
         after_import(LOADER_MODULE, self._torch.watch_loader)
         after_import(OPTIMIZER_MODULE, self._torch.watch_optimizer)
         after_import(GRADIENT_MODULE, self._torch.watch_gradients)
@@ -259,6 +268,7 @@ class _Probes:
             gradients=() if self._is_recognized() else tuple(self._evidence.seen),
             gave_up_after=self._evidence.limit if self._evidence.gave_up else None,
             gave_up_in=self._evidence.place,
+            without_cuda=self._without_cuda is not None and self._without_cuda.redirected,
         )  # fmt: skip
 
     def end_program(self) -> ScriptRun:
@@ -310,13 +320,13 @@ class Trainings:
 
     ``new_probe`` takes the number of a training and the class of a probe, and creates the probe. The context manager
     ``beside`` is active while one of these libraries trains. The script ends after training number ``last``. If it only
-    ``describes``, arguments of transformers may ask for number formats that this computer lacks.
+    describes them, which ``without_cuda`` says, trainers may ask for GPUs and number formats that this computer lacks.
     """
 
     new_probe: Callable[..., AnyProbe]
     last: float
     beside: Callable[[], AbstractContextManager[None]]
-    describes: bool = False
+    without_cuda: WithoutCuda | None = None
     probes: list[AnyProbe] = field(default_factory=list)
 
     def patch(self) -> None:
@@ -325,11 +335,13 @@ class Trainings:
         No library is imported here, because the script may still select the backend of Keras.
         """
         after_import("keras.src.models.model", self._wrap_keras)
-        if self.describes:
+        if self.without_cuda is not None:
             after_import("transformers.training_args", _allow_formats)
+            for name in (*LIGHTNING_MODULES, *FABRIC_MODULES):
+                after_import(name, self.without_cuda.watch_lightning)
         after_import("transformers.trainer", self._wrap_hugging_face)
-        after_import("lightning.pytorch.trainer.trainer", self._wrap_lightning)
-        after_import("pytorch_lightning.trainer.trainer", self._wrap_lightning)
+        for name in LIGHTNING_MODULES:
+            after_import(name, self._wrap_lightning)
 
     def _wrap_keras(self, module: ModuleType) -> None:
         fit = module.Model.fit
@@ -362,6 +374,8 @@ class Trainings:
         @functools.wraps(fit)
         def fit_with_probe(trainer: Trainer, *args: object, **options: object) -> object:
             probe, is_new = self._choose_probe(trainer.callbacks, LightningProbe)
+            if self.without_cuda is not None:
+                probe.stated_precision = self.without_cuda.precision_of(trainer)
             if is_new:
                 trainer.callbacks.insert(0, probe)
             try:

@@ -246,6 +246,8 @@ class LightningProbe(TrainerProbe):
     5
     """
 
+    stated_precision = None  # no annotation: it is no argument of the probe
+    """Mixed precision that the trainer was asked for, if the computer of a description would use another one."""
     _limits: tuple[int | None, int | None] | None = None
 
     @property
@@ -305,6 +307,7 @@ class LightningProbe(TrainerProbe):
             validates=bool(trainer.enable_validation),
             optimizers=lambda: trainer.optimizers,
         )
+        recording.calls.precision = self.stated_precision
         recording.facts.early_stopping = find_earliest_stop(trainer.callbacks)
         recording.facts.initial_epoch = trainer.current_epoch
         if total and not (steps and epochs and steps * epochs < total):
