@@ -14,9 +14,11 @@ from pathlib import Path
 import pytest
 
 import vmselect as vs
+from vmselect.errors import PlanError
 from vmselect.sweeps import clean, read_state
 from vmselect.sweeps.journal import Journal, read_journal
 from vmselect.sweeps.runners import supervisor
+from vmselect.sweeps.runners.runner import LocalRunner
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 from sweep_faults import KILLS, SURVIVE, is_alive, run_case
@@ -138,6 +140,17 @@ def test_factors_limit_cores_and_memory(work: Path) -> None:
     small, large = (json.loads((work / f"limits-{gib}.json").read_text()) for gib in ("0.5", "4"))
     assert small == {"cores": 1, "data": 2**29, "fits": False}
     assert large == {"cores": 1, "data": 4 * 2**30, "fits": True}
+
+
+def test_a_limit_above_the_memory_of_the_machine_is_refused(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = vs.Plan([PYTHON, "-c", "pass"], factors={"memory_gib": [65536]}, minutes=1)
+    with pytest.raises(PlanError, match="65536 GiB"):
+        vs.sweep(plan, work / "out", yes=True)
+    monkeypatch.setattr(LocalRunner, "check", lambda *_: None)  # as other runners, which ask the host
+    vs.sweep(plan, work / "out", yes=True)
+    (attempt,) = read_state(work / "out").all_attempts
+    assert attempt.error is not None
+    assert "65536 GiB" in attempt.error
 
 
 def test_the_worker_that_failed_is_named_in_the_message(work: Path) -> None:

@@ -388,7 +388,7 @@ class LocalRunner(ConnectedRunner):
     close_seconds = 60.0  # longer than a supervisor waits for killed processes, KILL_SECONDS
 
     def check(self, trials: Sequence[Trial]) -> None:
-        """Raise an error if the program of a trial is not installed, or if a trial needs more CPU cores than exist."""
+        """Raise an error if a program is not installed, or if cores or memory of a trial are more than those here."""
         there = len(available_cores())
         for trial in trials:
             program = trial.arguments[0]
@@ -399,8 +399,14 @@ class LocalRunner(ConnectedRunner):
             needed = (trial.machine.cores or 0) * trial.nodes
             if needed > there:
                 raise PlanError(
-                    f"Trial {trial.id} ({trial.machine.name}) needs {needed} CPU cores, but vmselect may use {there}. "
-                    "Lower 'cores' of the machine, or the factor 'nodes'."
+                    f"Trial {trial.id} needs {needed} CPU cores, but vmselect may use {there}. Lower 'cores' of the "
+                    "machine, or the factors 'cores' and 'nodes'."
+                )
+            gib = trial.machine.memory_gib or 0.0
+            if supervisor.exceeds_memory(gib * 2**30):
+                raise PlanError(
+                    f"Trial {trial.id} may use {gib:g} GiB of memory, but this machine has "
+                    f"{supervisor.total_memory() / 2**30:.3g}, so that nothing is limited. Lower 'memory_gib'."
                 )
 
     def has_room(self, trial: Trial) -> bool:

@@ -284,6 +284,8 @@ class Supervisor:
             if count > len(usable):
                 raise OSError(f"the trial needs {count} CPU cores, but {len(usable)} are usable")
             cores = usable[:count]
+        if memory and exceeds_memory(memory):
+            raise OSError(f"the trial may use {memory / 2**30:g} GiB, but the machine has {total_memory() / 2**30:.3g}")
         if memory and self.cgroup:
             limit_memory(self.cgroup, memory * len(self.request["workers"]))
 
@@ -526,6 +528,19 @@ def make_cgroup(token: str) -> str:
     if not usable:
         remove_cgroup(str(cgroup))
     return str(cgroup) if usable else ""
+
+
+def total_memory() -> int:
+    """Memory of this machine in bytes."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def exceeds_memory(limit: float) -> bool:
+    """Whether a limit of so many bytes limits nothing, because this machine has less memory.
+
+    Systems show up to a fifth less memory than a machine is sold with.
+    """
+    return limit > 1.25 * total_memory()
 
 
 def limit_memory(cgroup: str, memory: int) -> None:
