@@ -23,8 +23,21 @@ KNEE_COLUMNS = ("machine", "batch_size", "examples_per_second", "gain_per_doubli
 
 
 def startup_seconds(runtime: RuntimeModel) -> float:
-    """Seconds of initialization and first iteration."""
-    return math.fsum(runtime.terms.get(name, (0.0, 0.0))[0] for name in STARTUP_TERMS)
+    """Seconds of initialization and first iteration; NaN if neither is known.
+
+    Of times of whole epochs, it is the excess of the first epoch over the later ones that counts as first iteration.
+
+    >>> from vmselect.estimation.runtime import RuntimeModel
+    >>> by_epochs = {"initialization": (4.0, 0.0), "first_iteration": (9.0, 0.0), "steady_iterations": (-7.0, 7.0)}
+    >>> startup_seconds(RuntimeModel("a", "robust", 0.9, by_epochs))
+    6.0
+    """
+    known = [runtime.terms[name][0] for name in STARTUP_TERMS if name in runtime.terms]
+    once, per_epoch = runtime.terms.get("steady_iterations", (0.0, 0.0))
+    # The steady steps lack the place of the first one, or that of the first epoch if only whole epochs were measured.
+    if "first_iteration" in runtime.terms and 0 < (1 - 1e-9) * per_epoch <= -once:
+        known.append(max(once, -runtime.terms["first_iteration"][0]))
+    return math.fsum(known) if known else math.nan
 
 
 def epochs_until_negligible(runtime: RuntimeModel, share: float) -> int | None:

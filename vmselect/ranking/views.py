@@ -119,6 +119,7 @@ class Tables:
         """Seconds of initialization and first iteration of each candidate, and the epochs of which they are negligible.
 
         ``epochs`` is the smallest number of epochs of which they are less than ``share``; NaN if it is never reached.
+        Both are NaN if neither initialization nor first iteration (or first epoch) is known.
         """
         limit = check_number("share", share, above=0, most=1)
         feasible = _feasible(self.ranking)

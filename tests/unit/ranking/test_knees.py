@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -42,6 +43,23 @@ def test_a_ranking_tabulates_starting() -> None:
     assert table.loc["b", "epochs"] > table.loc["a", "epochs"] > 1
     with pytest.raises(vs.errors.ArgumentError, match="share"):
         vs.rank(profiles, epochs=5, catalog=CATALOG).tables.startup(0)
+
+
+@pytest.mark.parametrize(
+    ("times", "seconds", "epochs"),
+    [
+        # 4 s and the excess of the first epoch, 1 s, are less than 1 % of 5 s + n x 7 s.
+        ({"init_seconds": 4.0, "first_epoch_seconds": 8.0, "later_epoch_seconds": [7.0, 7.0]}, 5.0, 71.0),
+        ({"init_seconds": 4.0, "first_epoch_seconds": 6.0, "later_epoch_seconds": [7.0, 7.0]}, 4.0, None),
+        ({"total_seconds": 50.0, "epochs": 5}, math.nan, math.nan),
+        ({"steps_per_epoch": 100, "iteration_seconds": [0.1] * 5}, math.nan, math.nan),
+    ],
+)
+def test_starting_is_only_what_is_known_of_it(times: dict[str, Any], seconds: float, epochs: float | None) -> None:
+    profile = vs.Profile.from_times(instance_type="a", batch_size=64, **times)
+    ((shown, least),) = vs.rank(profile, epochs=5, catalog=CATALOG).tables.startup(0.01).to_numpy().tolist()
+    assert shown == pytest.approx(seconds, nan_ok=True)
+    assert epochs is None or least == pytest.approx(epochs, nan_ok=True)
 
 
 def test_the_knee_is_the_size_from_which_a_larger_batch_gains_little() -> None:
