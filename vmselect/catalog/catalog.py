@@ -586,6 +586,28 @@ class Catalog:
         return Offer.model_construct(**{**values, "retired": bool(values["retired"])})  # the table is validated
 
 
+def describe_doubt(offer: Offer, catalog: Catalog, *, stale: bool) -> str:
+    """Return why the price of an ``offer`` of ``catalog`` may be wrong: it is implausible; with ``stale``, or stale.
+
+    The text is empty if it is neither.
+
+    >>> catalog = Catalog.embedded("2026-08-22")
+    >>> describe_doubt(catalog.offer("p5.48xlarge", region="ap-southeast-3", market="spot"), catalog, stale=True)
+    'the spot price 75.9552 is not below the on-demand price 75.9552'
+    """
+    flags = catalog.unrestricted.check()
+    flagged = flags["implausible"]
+    for name in KEY:
+        flagged = flagged & (flags[name] == getattr(offer, name))
+    if flagged.any():
+        return str(flags["reason"][flagged].iloc[0])
+    if not stale:
+        return ""
+    rows = catalog.unrestricted._select(instance_type=offer.instance_type, region=offer.region, retired=None)
+    same = (rows["provider"] == offer.provider) & (rows["service"] == offer.service) & (rows["market"] == offer.market)
+    return f"the price is of {offer.date}, which is stale" if catalog.ages_of(rows[same]).stale.any() else ""
+
+
 @functools.cache
 def _flag_snapshot(date: str) -> pd.DataFrame:
     """Flagged prices of the shipped snapshot of ``date``, which many catalogs share."""

@@ -490,6 +490,8 @@ class Plan:
 
     def _quote(self, trial: Trial, catalog: Catalog) -> tuple[float, str]:
         """Return the USD per hour of one node, and its cloud and region as text ("" if they are unknown)."""
+        from vmselect.catalog.catalog import describe_doubt
+
         machine, name = trial.machine, trial.instance_type
         if machine.usd_per_hour is not None or name is None:
             return machine.usd_per_hour or 0.0, ""
@@ -508,6 +510,13 @@ class Plan:
             if "instance_type" not in trial.factors and machine.instance_type is None:
                 return 0.0, ""  # not rented
             raise PlanError(f"Trial {trial.id} has no price: {unknown}", ("factors", "instance_type")) from None
+        # A price of half of the true one would let the sweep spend twice its budget.
+        if doubt := describe_doubt(offer, catalog, stale=False):
+            raise PlanError(
+                f"The price of trial {trial.id} ({name}, {offer.region}) cannot be relied on: {doubt}. Set "
+                "'usd_per_hour' of its machine, pass your own price in a catalog, or run `vmselect prices refresh`.",
+                ("factors", "instance_type"),
+            )
         same_names = offer.provider in CLOUDS and (not cloud or cloud in CLOUDS)
         return float(offer.usd_per_hour), f"{offer.provider}/{offer.region}" if same_names else ""
 

@@ -22,7 +22,8 @@ from vmselect._checks import (
     show,
 )
 from vmselect._io import Place
-from vmselect.catalog import MARKETS, Catalog
+from vmselect.catalog import MARKETS, Catalog, Offer
+from vmselect.catalog.catalog import describe_doubt
 from vmselect.catalog.interruptions import find_class
 from vmselect.convergence import ConvergenceStudy
 from vmselect.errors import ArgumentError, ProbeError, VmselectError
@@ -264,7 +265,8 @@ class Watch(IterationProbe):
             except Exception as problem:  # noqa: BLE001 - whatever a tracker raises; the training must go on
                 display.say(f"no scalars are written to {self.tracker}: {problem}")
         try:
-            account.usd_per_hour = self._find_price(recording.build("interrupted"))
+            account.usd_per_hour = self._find_price(profile := recording.build("interrupted"))
+            self._warn_of_price(profile, display.say)
         except VmselectError as problem:
             if self.budget_usd is not None:
                 display.say(f"the budget cannot be watched: {problem} Or pass usd_per_hour= to the watch.")
@@ -279,13 +281,23 @@ class Watch(IterationProbe):
         """USD per hour of all machines of a training together."""
         if self.usd_per_hour is not None:
             return self.usd_per_hour
+        return self._find_offer(profile, self.catalog or Catalog.default()).usd_per_hour * count_nodes(profile)
+
+    def _find_offer(self, profile: Profile, catalog: Catalog) -> Offer:
+        """The offer of the machine of a training."""
         if profile.instance_type is None:
             raise ArgumentError("The instance type of this machine is unknown. Pass instance_type=.")
-        catalog = self.catalog or Catalog.default()
-        price = catalog.price(
+        return catalog.offer(
             profile.instance_type, region=profile.region, market=self.market, provider=profile.provider
         )
-        return price * count_nodes(profile)
+
+    def _warn_of_price(self, profile: Profile, say: Callable[[str], None]) -> None:
+        """Say why the price at which the budget is watched may be wrong, if it may."""
+        if self.usd_per_hour is not None or self.budget_usd is None:
+            return
+        catalog = self.catalog or Catalog.default()
+        if doubt := describe_doubt(self._find_offer(profile, catalog), catalog, stale=not catalog.stale):
+            say(f"the budget is watched at a price that may be wrong: {doubt}. Pass usd_per_hour= to the watch.")
 
     def _find_earlier(self, recording: Recording) -> Earlier:
         """Earlier parts of this training, by the records in the folder of the watch."""

@@ -182,6 +182,17 @@ def test_attached_accelerators_need_a_price() -> None:
     assert plan(usd_per_hour=9.0).locations(catalog) == {}
 
 
+def test_a_budget_is_not_kept_at_an_implausible_price() -> None:
+    half = {"provider": "aws", "instance_type": "p5.48xlarge", "region": "us-east-1", "usd_per_hour": 20.0}
+    catalog = vs.Catalog.embedded("2026-08-22")
+    factors = {"instance_type": ["p5.48xlarge"]}
+    plan = vs.Plan("python t.py", runner="skypilot", factors=factors, minutes=60)
+    assert plan.prices(catalog) == {"001": 55.04}
+    with pytest.raises(PlanError, match="usd_per_hour"):
+        plan.prices(catalog.with_offers([half | {"source": "skypilot"}]))
+    assert plan.prices(catalog.with_offers([half])) == {"001": 20.0}  # the user knows what is paid
+
+
 @pytest.mark.parametrize(("cloud", "locations"), [("AWS/us-east-1", ["aws/us-east-1"]), ("elsewhere", [])])
 def test_location_of_a_price_follows_the_named_cloud(cloud, locations) -> None:
     machine = {"instance_type": "g5.xlarge", "cloud": cloud}

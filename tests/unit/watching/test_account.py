@@ -332,6 +332,27 @@ def test_the_price_is_that_of_the_catalog(clock: Clock) -> None:
     assert watch.status.spot
 
 
+@pytest.mark.parametrize(
+    ("usd", "date", "source", "doubted"),
+    [
+        (7.2, "2026-08-30", "skypilot", False),
+        (7.2, "2025-01-01", "skypilot", True),
+        (0.01, "2026-08-30", "skypilot", True),
+        (0.01, "2026-08-30", "user", False),
+    ],
+)
+def test_a_budget_at_a_doubtful_price_is_reported(
+    clock: Clock, capsys: pytest.CaptureFixture[str], usd: float, date: str, source: str, doubted: bool
+) -> None:
+    offer = {"provider": "lab", "instance_type": "box", "region": "here", "usd_per_hour": usd, "date": date,
+             "source": source, "gpu_model": "H100", "gpu_count": 1}  # fmt: skip
+    catalog = vs.Catalog.default().with_offers([offer])
+    watch = make_watch(usd_per_hour=None, catalog=catalog, market="on_demand", region="here", budget_usd=100)
+    train(watch, clock, epochs=2)
+    assert ("usd_per_hour" in capsys.readouterr().err) is doubted
+    assert watch.status.usd is not None
+
+
 def test_a_resumed_training_continues_its_account(clock: Clock, tmp_path: Path) -> None:
     first = vs.Profile.from_times(batch_size=8, iteration_seconds=[1.0] * 5, epochs=50, model="net")
     parts = []
