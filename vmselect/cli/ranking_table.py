@@ -74,15 +74,15 @@ def print_ranking(
     elif format is Format.csv:
         _print_csv(ranking)
     else:
+        folded = fold_similar(ranking.deciding_rows, top)
         print_headline(ranking.headline, ranking.details)
         if ranking:
-            _print_table(ranking, fold_similar(ranking.deciding_rows, top))
-    if format is Format.table:
+            _print_table(ranking, folded)
         steps = [probe_line(ranking)] if next_steps is None else next_steps
-        lines = _remarks(ranking, top, verbose=verbose) if remarks else []
+        lines = _remarks(ranking, folded, verbose=verbose) if remarks else []
         outdated = [str(ranking.outdated)] if ranking.outdated and not verbose else []
         print_err([*outdated, *lines, *(step for step in steps if step)])
-    else:
+    if format is not Format.table:
         print_err(ranking.findings)
     if not ranking:
         raise typer.Exit(1)
@@ -233,24 +233,25 @@ def _bars(rows: Sequence[Row]) -> list[str]:
     return bars
 
 
-def _remarks(ranking: Ranking, top: int, *, verbose: bool) -> list[str]:
-    """Lines to print below the table: basis of the times, crossovers, excluded candidates, findings."""
+def _remarks(ranking: Ranking, table: Sequence[Line], *, verbose: bool) -> list[str]:
+    """Lines to print below the ``table``: basis of the times, crossovers, excluded candidates, findings."""
     from vmselect.ranking.views import describe_findings
 
-    bases = {row.basis for row in ranking.deciding_rows[:top]}
+    rows = [line.row for line in table]
+    bases = {row.basis for row in rows}
     lines = [NOT_MEASURED[basis] for basis in bases if len(bases) == 1 and basis in NOT_MEASURED]
     for name in ranking.settings.measured if len(ranking.settings.epochs) > 1 and ranking else ():
         lines += [f"By {name}: {change}." for change in ranking.crossovers(name)[:5]]
     excluded = ranking.deciding_excluded
-    if any(line.similar for line in fold_similar(ranking.deciding_rows, top)):
+    if any(line.similar for line in table):
         lines.append(SIMILAR)
     reasons = [f"Excluded: {candidate}." for candidate in excluded]
     if verbose:  # findings first: a catalog excludes hundreds of candidates
-        return [*lines, *describe_findings(ranking, ranking.deciding_rows[:top]), *reasons]
+        return [*lines, *describe_findings(ranking, rows), *reasons]
     lines += reasons if len(excluded) <= MAX_EXCLUDED else []
     # The headline of an empty ranking counts what is excluded.
     folded = len(excluded) if ranking and len(excluded) > MAX_EXCLUDED else 0
-    return lines + _count_findings(ranking, ranking.deciding_rows[:top], excluded=folded)
+    return lines + _count_findings(ranking, rows, excluded=folded)
 
 
 def _count_findings(ranking: Ranking, rows: Sequence[Row], *, excluded: int) -> list[str]:

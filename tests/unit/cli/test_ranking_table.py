@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 import vmselect as vs
-from vmselect.cli.demo import DESCRIPTIONS, FOUNDING_RECORDS, rank_example
+from vmselect.cli.demo import DESCRIPTIONS, FOUNDING_RECORDS, assumed_probe, rank_example
 from vmselect.cli.output import LEAST_WIDTH, Format
-from vmselect.cli.ranking_table import fold_similar, print_ranking
+from vmselect.cli.ranking_table import NOT_MEASURED, fold_similar, print_ranking
 from vmselect.records import Operations
 from vmselect.units import format_brief_seconds, format_brief_usd, format_chance, format_usd
 
@@ -185,3 +185,22 @@ def test_measured_machines_have_a_line_each(ranking: vs.Ranking) -> None:
     lines = fold_similar(ranking.rows, 100)
     assert [line.row for line in lines] == list(ranking.rows)
     assert not any(line.similar for line in lines)
+
+
+def test_the_basis_below_a_table_is_that_of_its_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    hosts = [
+        {"provider": "lab", "instance_type": f"lab-{vcpus}", "region": "here", "usd_per_hour": 0.2,
+         "vcpus": vcpus, "gpu_model": "L4", "gpu_count": 1.0, "gpu_memory_gib": 24.0}
+        for vcpus in (8, 16, 32)
+    ]  # fmt: skip
+    catalog = vs.Catalog.embedded("2026-08-22").with_offers(hosts)
+    described = vs.Profile.load(DESCRIPTIONS / "resnet50.json")
+    names = [str(host["instance_type"]) for host in hosts]
+    first = vs.rank(described, epochs=2, machines=["g4dn.xlarge"], catalog=catalog)
+    probe = assumed_probe(described, first, first.best)
+    ranking = vs.rank([probe, described], epochs=2, machines=names, catalog=catalog)
+    assert [row.basis for row in ranking.deciding_rows] == ["predicted"] * 3 + ["measured"]
+    # Two lines: three predicted rows that are alike, and the measured one.
+    for top, stated in ((1, True), (2, False)):
+        print_ranking(ranking, top=top, format=Format.table)
+        assert (NOT_MEASURED["predicted"] in capsys.readouterr().err) is stated
