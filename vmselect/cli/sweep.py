@@ -213,7 +213,11 @@ def run(
 
     prices = open_catalog(catalog, date=date, own_prices=own_prices) if catalog or date or own_prices else None
     if cron is not None:
-        Plan.load(plan)  # a plan that cannot be read would fail every night
+        # A plan that cannot be read would fail every night, and so would one that rents without a budget.
+        if Plan.load(plan).runner == "skypilot" and budget_usd is None:
+            raise ArgumentError(
+                "This plan rents machines, so it needs a budget. Add --budget-usd with the largest cost."
+            )
         sure = {True: ["--stop-when-sure"], False: ["--run-all"], None: []}[stop_when_sure]
         options = sure + _list_options(
             budget_usd=budget_usd, parallel=parallel, epochs=epochs, history=history, enough_regret=enough_regret,

@@ -110,6 +110,13 @@ def test_cron_keeps_every_option(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert "--run-all" in cron(tmp_path, monkeypatch, "sweeps", "--cron", "daily", "--run-all").stdout
 
 
+def test_cron_refuses_to_rent_without_a_budget(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    renting = "command: python3 -c pass\nrunner: skypilot\nfactors: {instance_type: [g5.xlarge]}\nminutes: 9\n"
+    monkeypatch.setattr(sys.modules[__name__], "PLAN", renting)
+    assert "--budget-usd" in str(cron(tmp_path, monkeypatch, "sweeps", "--cron", "daily").exception)
+    assert cron(tmp_path, monkeypatch, "sweeps", "--cron", "daily", "--budget-usd", "5").exit_code == 0
+
+
 def test_cron_refuses_names_that_crontab_cannot_hold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for folder in ("50%/", "a\nb/"):
         done = cron(tmp_path, monkeypatch, folder, "--cron", "daily")
