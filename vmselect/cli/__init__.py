@@ -119,7 +119,7 @@ def _name_options(message: str, words: Sequence[str]) -> str:
         return option if option in options else match[0]
 
     # An argument without a value, such as "Pass epochs=."
-    return re.sub(r"(?<![\w.-])([a-z][a-z_]*)=(?=[,;.)]?(?:\s|$))", replace, write_options(message))
+    return re.sub(r"(?<![\w.-])([a-z][a-z0-9_]*)=(?=[,;.)]?(?:\s|$))", replace, write_options(message))
 
 
 def _print_version(is_set: bool) -> None:

@@ -203,7 +203,7 @@ def write_options(text: str) -> str:
     >>> write_options("Pass epochs= (--epochs), such as 50, or several such as [5, 10].")
     'Pass --epochs, such as 50, or several such as 5,10.'
     """
-    text = re.sub(r"\b[a-z_]+= \((--[a-z-]+)\)", r"\1", text)
+    text = re.sub(r"\b[a-z0-9_]+= \((--[a-z0-9-]+)\)", r"\1", text)
     return re.sub(r"(?<=such as )\[(\d+(?:, \d+)+)\]", lambda match: match[1].replace(", ", ","), text)
 
 

@@ -34,6 +34,7 @@ from vmselect.prediction.posterior import Point
 from vmselect.prediction.scaling import (
     MAX_GPUS,
     MAX_NODES,
+    NO_TWO_NODES,
     TOO_MANY_GPUS,
     GpuRecords,
     Scale,
@@ -64,6 +65,11 @@ FIXED_SPREAD = 0.5
 boundaries, validation): a factor of 2.3 up or down at 90 % confidence. Chosen by judgement."""
 FIXED_FREEDOM = 30.0
 NO_PROBE = "no_probe_to_predict_from"
+SMALLER_BATCH = (
+    "a description holds for one batch size per GPU, and the same batch on more GPUs gives each a smaller one; probe a "
+    "machine with one GPU at that size, or pass constant_batch='per_gpu' (--constant-batch per_gpu)"
+)
+NO_PROBE_OF_NODES = "machines that train together cannot be predicted from a description; probe two of them together"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -341,11 +347,14 @@ def add_scaled(
         # Machines that are predicted together share the error of their GPU, whatever their number of GPUs.
         for together in [counts] if constant and counts else [(count,) for count in counts]:
             bases, missing = _one_gpu(estimates, measured, types, 1 if constant else together[0])
+            one_size = constant or together == (1,)
+            if descriptions.profiles and not one_size and not bases:
+                missing = [*missing, Excluded(f"{together[0]} GPUs", NO_GPU, SMALLER_BATCH)]
             scaler = Scaler(together, records, settings.confidence, grows=constant)
             # A description holds for one batch size per GPU.
             predicted, refused = add_predicted(
                 bases, profiles, catalog, settings, chosen=chosen_machines, history=history, scaler=scaler,
-                descriptions=descriptions if constant or together == (1,) else NO_DESCRIPTIONS,
+                descriptions=descriptions if one_size else NO_DESCRIPTIONS,
             )  # fmt: skip
             added += predicted[len(bases) :]
             excluded += [*missing, *refused]
@@ -409,6 +418,8 @@ def _several_nodes(
         if name not in scalable or nodes > MAX_NODES:
             why = refuse_nodes(name, nodes)
             excluded.append(Excluded(f"{nodes} x {name}", why.code, why.reason))
+    if not estimates:  # the training is only described
+        excluded.append(Excluded(f"{nodes} machines", NO_TWO_NODES, NO_PROBE_OF_NODES))
     predicted: list[MachineEstimate] = []
     for two in pairs if 2 < nodes <= MAX_NODES else ():
         estimate, ratio = _scale_nodes(two, nodes, settings.confidence)

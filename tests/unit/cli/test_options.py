@@ -197,6 +197,12 @@ def test_a_search_without_a_match_suggests_similar_instance_types(run: Run, prof
     [
         ("Choose one with model=, or not.", ["rank", "p/"], "Choose one with --model, or not."),
         ("Pass validation_examples= (0 for none).", ["-q", "rank"], "Pass --validation-examples (0 for none)."),
+        ("Pass co2_limit_kg= too.", ["rank"], "Pass --co2-limit-kg too."),
+        (
+            "Pass grid_g_per_kwh= (--grid-g-per-kwh) or co2_limit_kg= (--co2-limit-kg).",
+            ["rank"],
+            "Pass --grid-g-per-kwh or --co2-limit-kg.",
+        ),
         ("Pass epochs=.", ["compare", "a", "--before", "b"], "Pass --epochs."),
         ("Pass model=.", ["check", "p/"], "Pass model=."),  # the command has no such option
         ("No file epochs=5.json.", ["rank"], "No file epochs=5.json."),

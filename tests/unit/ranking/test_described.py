@@ -166,6 +166,17 @@ def test_several_gpus_start_from_the_described_time_of_one() -> None:
     assert rows[4].seconds_high / rows[4].seconds_low > rows[1].seconds_high / rows[1].seconds_low
 
 
+def test_what_a_description_cannot_predict_is_excluded_with_the_reason() -> None:
+    together = rank(machines="all", gpu="A10G", scale=vs.Scale(nodes=[1, 2]))
+    assert {row.factors.get("nodes", 1) for row in together} == {1}
+    assert "no_two_node_probe" in {entry.reason_code for entry in together.excluded}
+    # The same batch on more GPUs is a smaller one on each, and the description is of another size.
+    smaller = rank(machines="all", gpu="A10G", scale=vs.Scale(gpus=[1, 4], constant_batch="global"))
+    assert {row.gpu_count for row in smaller} == {1}
+    assert [entry.candidate for entry in smaller.excluded if entry.reason_code == "no_gpu_probed"] == ["4 GPUs"]
+    assert "per_gpu" in rank(scale=vs.Scale(gpus=[4], constant_batch="global")).verdict
+
+
 def test_energy_follows_from_the_description() -> None:
     ranking = rank(objective="co2")
     assert len(ranking) == len(NAMES)
