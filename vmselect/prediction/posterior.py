@@ -56,7 +56,7 @@ class Described:
     """Deviation of the launch overhead of one model on machines with one GPU model: a host that is slow for the code
     and the input of one model may be fast for those of another. Not fitted: as large as ``gpu_launch``."""
     freedom: float = 5.0
-    """Degrees of freedom of Student's t: with 3, as without descriptions, the interval score is worse on average."""
+    """Degrees of freedom of Student's t: with 3 the interval score is worse on average."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,7 +100,7 @@ class Constants:
     with ``model_freedom`` by the interval score of nine tables, with a coverage of at least 84 % on each of the seven
     studies that they come from (``tests/benchmarks/calibration.py``)."""
     model_freedom: float = 2.0
-    """Degrees of freedom that each model of the history adds: it is an example of how badly a model can fit."""
+    """Weight of each model of the history in the scale of the deviations: it shows how badly a model can fit."""
     misleading: float = 0.5
     """Probability that the history of other models misleads, before any evidence from history and probes."""
     roofline: RooflineConstants = ROOFLINE
