@@ -8,7 +8,7 @@ import shutil
 import signal
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -37,6 +37,10 @@ if TYPE_CHECKING:
 app = typer.Typer(help="Run probes on many machines, as a plan lists them, within a budget.", no_args_is_help=True)
 
 EXAMPLE_EPOCHS = 50
+CRON_FOLDERS = ("/usr/bin", "/bin")
+"""Folders that cron searches for programs."""
+RUNNER_PROGRAMS = {"slurm": ("sbatch",), "ssh": ("ssh",)}
+"""Programs that a runner starts on this machine."""
 """Number of epochs in the commands that are suggested after a sweep."""
 
 PlanArgument = Annotated[Path, typer.Argument(help="YAML file with the plan of the sweep.", show_default=False)]
@@ -214,7 +218,8 @@ def run(
     prices = open_catalog(catalog, date=date, own_prices=own_prices) if catalog or date or own_prices else None
     if cron is not None:
         # A plan that cannot be read would fail every night, and so would one that rents without a budget.
-        if Plan.load(plan).runner == "skypilot" and budget_usd is None:
+        read = Plan.load(plan)
+        if read.runner == "skypilot" and budget_usd is None:
             raise ArgumentError(
                 "This plan rents machines, so it needs a budget. Add --budget-usd with the largest cost."
             )
@@ -223,7 +228,8 @@ def run(
             budget_usd=budget_usd, parallel=parallel, epochs=epochs, history=history, enough_regret=enough_regret,
             catalog=catalog, own_prices=own_prices, date=date,
         )  # fmt: skip
-        print_out(make_cron_line(cron, plan, folder, options, now=time.localtime()))
+        programs = [*{trial.arguments[0]: None for trial in read.trials}, *RUNNER_PROGRAMS.get(read.runner, ())]
+        print_out(make_cron_line(cron, plan, folder, options, now=time.localtime(), programs=programs))
         return
     _run(
         Plan.load(plan), folder, format, budget_usd=budget_usd, parallel=parallel, yes=yes, catalog=prices,
@@ -350,9 +356,18 @@ def _run(
     _finish(result, format, options.get("catalog"), price_options)
 
 
-def make_cron_line(often: str, plan: object, folder: str, options: Sequence[str], *, now: time.struct_time) -> str:
+def make_cron_line(
+    often: str,
+    plan: object,
+    folder: str,
+    options: Sequence[str],
+    *,
+    now: time.struct_time,
+    programs: Iterable[str] = (),
+) -> str:
     """Return a line for crontab that runs ``plan`` from the current folder, each time into a new folder in ``folder``.
 
+    cron searches only :data:`CRON_FOLDERS`, so that the folders of vmselect and of ``programs`` are added.
     The sweep begins at the minute, hour, weekday and day of ``now``. Names with a line break or a percent sign, which
     crontab would read as a line break, are errors.
     """
@@ -364,7 +379,11 @@ def make_cron_line(often: str, plan: object, folder: str, options: Sequence[str]
         "monthly": f"{hour} {day} * *",
     }[often]
     program = shutil.which("vmselect") or "vmselect"
-    command = f"cd {shlex.quote(str(Path.cwd()))} && {shlex.quote(program)} sweep run {shlex.quote(str(plan))}"
+    places = filter(None, map(shutil.which, ("vmselect", *programs)))
+    folders = dict.fromkeys(str(Path(place).absolute().parent) for place in places)
+    added = [shlex.quote(name) for name in folders if name not in CRON_FOLDERS]
+    search = f'PATH={":".join(added)}:"$PATH" ' if added else ""
+    command = f"cd {shlex.quote(str(Path.cwd()))} && {search}{shlex.quote(program)} sweep run {shlex.quote(str(plan))}"
     texts = " ".join([command, folder, *options])
     if not texts.isprintable() or "%" in texts:
         raise ArgumentError(f"{texts!r} has a line break or a percent sign, which crontab cannot hold. Rename it.")

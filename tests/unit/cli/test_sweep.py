@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import subprocess
@@ -14,7 +15,7 @@ from typer.testing import CliRunner
 
 import vmselect as vs
 from vmselect.cli import app
-from vmselect.cli.sweep import _list_options, _next_commands
+from vmselect.cli.sweep import CRON_FOLDERS, _list_options, _next_commands
 from vmselect.sweeps import SweepResult
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "support"))
@@ -73,9 +74,9 @@ def test_a_stand_in_spends_nothing(tmp_path: Path) -> None:
 PLAN = "command: python3 -c pass\nfactors: {n: [1]}\n"
 
 
-def cron(folder: Path, monkeypatch: pytest.MonkeyPatch, *arguments: str) -> Any:
+def cron(folder: Path, monkeypatch: pytest.MonkeyPatch, *arguments: str, plan: str = PLAN) -> Any:
     monkeypatch.chdir(folder)
-    (folder / "plan.yaml").write_text(PLAN)
+    (folder / "plan.yaml").write_text(plan)
     return CliRunner().invoke(app, ["sweep", "run", "plan.yaml", *arguments])
 
 
@@ -91,6 +92,7 @@ def test_cron_prints_a_line_and_starts_nothing(
     assert [path.name for path in tmp_path.iterdir()] == ["plan.yaml"]
     # cron passes the command to a shell after it has replaced each escaped percent sign.
     shown = command.replace("\\%", "%").partition(" && ")[2]
+    shown = re.sub(r"^PATH=\S* ", "", shown)
     code = "import sys; print(len(sys.argv), sys.argv[2:4], sys.argv[4], sys.argv[5:])"
     program = shlex.split(shown)[0]
     ran = subprocess.run(
@@ -98,6 +100,22 @@ def test_cron_prints_a_line_and_starts_nothing(
         capture_output=True, text=True, check=True,
     )  # fmt: skip
     assert re.search(r"his tory/\d{4}-\d\d-\d\dT\d{4} \[.*'--budget-usd', '5.*'--yes'", ran.stdout)
+
+
+def test_cron_finds_the_programs_of_the_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tool = tmp_path / "my tools" / "train"
+    tool.parent.mkdir()
+    tool.write_text("#!/bin/sh\n")
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tool.parent}:{os.environ['PATH']}")
+    done = cron(tmp_path, monkeypatch, "sweeps", "--cron", "daily", plan=PLAN.replace("python3 -c pass", "train"))
+    # What the line sets before it starts vmselect, in the environment that cron has.
+    setting = done.stdout.partition(" && ")[2].partition("sweep run")[0].rstrip().rpartition(" ")[0]
+    found = subprocess.run(
+        ["/bin/sh", "-c", f"{setting}; export PATH; command -v train"],
+        env={"PATH": ":".join(CRON_FOLDERS)}, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert found.stdout.strip() == str(tool)
 
 
 def test_cron_keeps_every_option(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
