@@ -130,9 +130,9 @@ def test_cron_keeps_every_option(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 def test_cron_refuses_to_rent_without_a_budget(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     renting = "command: python3 -c pass\nrunner: skypilot\nfactors: {instance_type: [g5.xlarge]}\nminutes: 9\n"
-    monkeypatch.setattr(sys.modules[__name__], "PLAN", renting)
-    assert "--budget-usd" in str(cron(tmp_path, monkeypatch, "sweeps", "--cron", "daily").exception)
-    assert cron(tmp_path, monkeypatch, "sweeps", "--cron", "daily", "--budget-usd", "5").exit_code == 0
+    assert "--budget-usd" in str(cron(tmp_path, monkeypatch, "sweeps", "--cron", "daily", plan=renting).exception)
+    sure = cron(tmp_path, monkeypatch, "sweeps", "--cron", "daily", "--budget-usd", "5", plan=renting)
+    assert sure.exit_code == 0
 
 
 def test_cron_refuses_names_that_crontab_cannot_hold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
