@@ -64,7 +64,8 @@ def main() -> None:
     print("1. All GPU machines of the catalog, by the description of the model:\n", flush=True)
     ranking = vs.recommend(model, epochs=EPOCHS, batch_size=BATCH_SIZE, examples=EXAMPLES, records=[])
     print(f"{ranking.headline}\n{ranking.details}\n")
-    for row in ranking.deciding_rows[:5]:
+    best = {row.gpu_model: row for row in reversed(ranking.deciding_rows)}  # the best machine with each GPU
+    for row in sorted(best.values(), key=lambda row: row.rank)[:5]:
         print(f"   {row.rank}. {row.instance_type} ({row.gpu_model}, {row.provider} {row.region}): {row.time_text}, "
               f"{row.cost_text}")  # fmt: skip
     print(f"\nNext: {ranking.next_probe or 'no probe is worth its price'}")

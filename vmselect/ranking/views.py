@@ -598,7 +598,7 @@ def headline(ranking: Ranking) -> str:
     chance = chance_of_choice(ranking) if described else best.chance
     start = "Probably rent" if described else "Rent"
     # Which of the machines with the same GPU is the best, a description does not tell.
-    claim = "that its GPU is" if described and best.gpu_model else "of being"
+    claim = "its GPU is" if described and best.gpu_model else "of being"
     return printable(f"{start} {rent} ({format_chance(chance)} chance {claim} {_superlative(ranking)}).")
 
 

@@ -193,7 +193,7 @@ def test_the_verdict_states_what_a_probe_is_worth() -> None:
     assert probe is not None
     sure = chance_of_choice(ranking)
     assert 0 < sure < probe.chance_after < 1
-    assert f"({sure:.0%} chance that its GPU is cheapest)" in ranking.headline
+    assert f"({sure:.0%} chance its GPU is cheapest)" in ranking.headline
     assert ranking.verdict.endswith(
         f"A probe on {probe.instance_type} for {format_usd(probe.probe_usd)} raises the chance to "
         f"{probe.chance_after:.0%}."

@@ -109,7 +109,7 @@ function headlineParts(view) {
 
 /** What the probability of the choice refers to: which of the machines with the same GPU is the best, a description does not tell. */
 function claimText({ candidate }, settings) {
-  const about = candidate.basis === "described" && candidate.gpu_model ? "that its GPU is" : "of being";
+  const about = candidate.basis === "described" && candidate.gpu_model ? "its GPU is" : "of being";
   return `${about} ${superlative(settings)}`;
 }
 
