@@ -1,4 +1,4 @@
-"""Take the pictures of the README: ``python -m tests.support.write_images``. Needs Chromium.
+"""Take the pictures of the README: ``python -m tests.support.write_images``. Needs Chromium and selenium.
 
 The page of ``vmselect demo`` at 1280 and 390 pixels and dark, its output in a terminal of 100 columns, and the pictures
 of charts in the how-to guides. With names, as in ``python -m tests.support.write_images usage``, only these charts.
@@ -6,6 +6,7 @@ of charts in the how-to guides. With names, as in ``python -m tests.support.writ
 
 from __future__ import annotations
 
+import base64
 import io
 import random
 import shutil
@@ -26,15 +27,16 @@ from vmselect.report.page import write_comparisons
 
 IMAGES = Path(__file__).parents[2] / "docs" / "images"
 FLAGS = (
-    "--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update",
-    "--disable-sync", "--no-first-run", "--hide-scrollbars", "--virtual-time-budget=60000",
+    "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update",
+    "--disable-sync", "--no-first-run", "--hide-scrollbars",
 )  # fmt: skip
-DARK = ("--force-dark-mode", "--blink-settings=preferredColorScheme=0")
 SHOTS = {
-    "example": ("1280,1000", ()), "example-narrow": ("390,1000", ()), "example-dark": ("1280,1000", DARK),
-    "report": ("1280,1500", ()),
+    "example": (1280, 1000), "example-narrow": (390, 1000), "example-dark": (1280, 1000), "report": (1280, 1500),
 }  # fmt: skip
-"""Pictures of the page by name: size of the window, options of the browser."""
+"""Width and height of the pictures of the page by name. One whose name ends with dark has the dark colours."""
+IS_COMPLETE = "return document.readyState === 'complete' && !document.querySelector('[data-pending], [aria-busy=true]')"
+"""Whether a page shows everything: its probabilities follow within about a second."""
+WAIT_SECONDS = 120
 PAGE = """<!doctype html><meta charset="utf-8"><style>
 body { margin: 0; padding: 18px 22px; background: #14171b; color: #e8eaed; }
 pre { margin: 0; font: 14px/1.5 "DejaVu Sans Mono", monospace; }
@@ -43,13 +45,29 @@ pre { margin: 0; font: 14px/1.5 "DejaVu Sans Mono", monospace; }
 """A page in the colours of a dark terminal."""
 
 
-def take(page: Path, name: str, size: str, options: tuple[str, ...] = ()) -> None:
-    """Take a picture of ``page`` in a browser with a profile of its own."""
-    browser = shutil.which("chromium") or "chromium"
-    with tempfile.TemporaryDirectory() as profile:
-        command = [browser, *FLAGS, *options, f"--user-data-dir={profile}", f"--window-size={size}"]
-        command += [f"--screenshot={IMAGES / name}.png", page.resolve().as_uri()]
-        subprocess.run(command, check=True, capture_output=True, timeout=300)
+def take(page: Path, name: str, size: tuple[int, int]) -> None:
+    """Take a picture of ``page`` in a browser with a profile of its own, when it is complete."""
+    from selenium import webdriver
+    from selenium.webdriver.support.ui import WebDriverWait
+
+    width, height = size
+    options = webdriver.ChromeOptions()
+    options.binary_location = shutil.which("chromium") or "chromium"
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
+        for flag in (*FLAGS, f"--user-data-dir={profile}"):
+            options.add_argument(flag)
+        browser = webdriver.Chrome(options, webdriver.ChromeService(shutil.which("chromedriver")))
+        try:
+            metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
+            browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+            scheme = {"name": "prefers-color-scheme", "value": "dark" if name.endswith("dark") else "light"}
+            browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [scheme]})
+            browser.get(page.resolve().as_uri())
+            WebDriverWait(browser, WAIT_SECONDS).until(lambda shown: shown.execute_script(IS_COMPLETE))
+            picture = browser.execute_cdp_cmd("Page.captureScreenshot", {"format": "png"})["data"]
+        finally:
+            browser.quit()
+    (IMAGES / f"{name}.png").write_bytes(base64.b64decode(picture))
 
 
 def write_terminal(folder: Path) -> Path:
@@ -128,7 +146,7 @@ def draw_comparison() -> None:
     runs = {"AWS": [0.63, 0.66, 0.61, 0.62, 0.65], "Azure": [0.59, 0.60, 0.58, 0.57, 0.60]}
     with tempfile.TemporaryDirectory() as folder:
         page = write_comparisons([vs.compare(runs, metric="seconds")], Path(folder) / "comparison.html")
-        take(page, "comparison", "1180,960")
+        take(page, "comparison", (1180, 960))
 
 
 CHARTS: dict[str, Callable[[], None]] = {
@@ -144,6 +162,6 @@ if __name__ == "__main__":
         sys.exit()
     with tempfile.TemporaryDirectory() as name:
         page = write_pages(Path(name))
-        for shot, (size, options) in SHOTS.items():
-            take(page, shot, size, options)
-        take(write_terminal(Path(name)), "terminal", "900,640")
+        for shot, size in SHOTS.items():
+            take(page, shot, size)
+        take(write_terminal(Path(name)), "terminal", (900, 660))

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 import shlex
 import shutil
 import sys
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from collections.abc import Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.cells import cell_len
@@ -29,6 +28,7 @@ from vmselect.units import format_brief_seconds, format_brief_usd, format_chance
 
 if TYPE_CHECKING:
     from vmselect.ranking import Ranking, Row
+    from vmselect.ranking.views import Line
 
 VerboseOption = Annotated[bool, flag("--verbose", "-v", help="Also print findings and all excluded candidates.")]
 
@@ -37,13 +37,6 @@ MAX_EXCLUDED = 3
 BAR_WIDTH = 10
 WIDTH_WITH_BARS = 96
 """A narrower terminal gets no bars: the interval of the cost says the same, relative to the cost."""
-NOT_MEASURED = {
-    "described": "All times above are predicted from the description of the model, not from a probe.",
-    "predicted": "All times above are predicted from probes of other machines.",
-}
-"""Line below a table whose rows all have this basis. If they differ, they have a column."""
-SIMILAR = "+1, +2 ...: so many further machines of the provider have this GPU, time and cost; best counts them all."
-"""Line below a table in which rows are folded."""
 COLUMNS = (
     "rank", "instance_type", "provider", "service", "region", "regions_compared", "market", "batch_size", "epochs",
     "seconds", "seconds_low", "seconds_high", "usd_per_hour", "price_date", "cost_usd", "cost_low", "cost_high",
@@ -68,6 +61,7 @@ def print_ranking(
     exclusions and findings, except that all prices are old.
     """
     from vmselect.ranking.output import ranking_output
+    from vmselect.ranking.views import SIMILAR, fold_similar
 
     if format is Format.json:
         print_json(ranking_output(ranking))
@@ -80,6 +74,8 @@ def print_ranking(
             _print_table(ranking, folded)
         steps = [probe_line(ranking)] if next_steps is None else next_steps
         lines = _remarks(ranking, folded, verbose=verbose) if remarks else []
+        if any(line.similar for line in folded):
+            lines.insert(0, SIMILAR)
         outdated = [str(ranking.outdated)] if ranking.outdated and not verbose else []
         print_err([*outdated, *lines, *(step for step in steps if step)])
     if format is not Format.table:
@@ -112,26 +108,6 @@ def _print_csv(ranking: Ranking) -> None:
 def _metric(ranking: Ranking, row: Row) -> dict[str, Any]:
     """The final metric of a row, if the epochs are those of a study."""
     return {ranking.study.monitor: ranking.studied.metric(row.batch_size)} if ranking.study and ranking.studied else {}
-
-
-class Line(NamedTuple):
-    """A line of the table: a row, and the rows below it that do not differ in what decides."""
-
-    row: Row
-    similar: Sequence[Row]
-
-
-def fold_similar(rows: Iterable[Row], top: int) -> list[Line]:
-    """The first ``top`` lines of a table of ``rows``.
-
-    Providers sell one GPU with many sizes of the host. A prediction from the GPU gives them equal times, and at an
-    equal price they would fill the table, so that only the first of them has a line. Measured rows are never folded.
-    """
-    lines: dict[Any, list[Row]] = {}
-    for row in rows:
-        alike = (row.provider, row.market, row.gpu_model, row.gpu_count, row.batch_size, row.seconds, row.cost_usd)
-        lines.setdefault((row.rank, row.epochs) if row.basis == "measured" else (row.epochs, *alike), []).append(row)
-    return [Line(first, similar) for first, *similar in itertools.islice(lines.values(), top)]
 
 
 def _print_table(ranking: Ranking, folded: Sequence[Line]) -> None:
@@ -235,7 +211,7 @@ def _bars(rows: Sequence[Row]) -> list[str]:
 
 def _remarks(ranking: Ranking, table: Sequence[Line], *, verbose: bool) -> list[str]:
     """Lines to print below the ``table``: basis of the times, crossovers, excluded candidates, findings."""
-    from vmselect.ranking.views import describe_findings
+    from vmselect.ranking.views import NOT_MEASURED, describe_findings
 
     rows = [line.row for line in table]
     bases = {row.basis for row in rows}
@@ -243,8 +219,6 @@ def _remarks(ranking: Ranking, table: Sequence[Line], *, verbose: bool) -> list[
     for name in ranking.settings.measured if len(ranking.settings.epochs) > 1 and ranking else ():
         lines += [f"By {name}: {change}." for change in ranking.crossovers(name)[:5]]
     excluded = ranking.deciding_excluded
-    if any(line.similar for line in table):
-        lines.append(SIMILAR)
     reasons = [f"Excluded: {candidate}." for candidate in excluded]
     if verbose:  # findings first: a catalog excludes hundreds of candidates
         return [*lines, *describe_findings(ranking, rows), *reasons]

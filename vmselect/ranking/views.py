@@ -9,11 +9,12 @@ the others.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -541,6 +542,13 @@ PLURALS = {"emits": "emit", "has": "have", "is": "are", "misses": "miss", "needs
 """Plurals of the verbs with which the texts of :data:`REASONS` begin; other verbs have the same form."""
 BASIS_MARKS = {"predicted": "never probed", "described": "described only"}
 """Marks of rows that were not measured, by basis; ``numbers.js`` has the same ones."""
+NOT_MEASURED = {
+    "described": "All times above are predicted from the description of the model, not from a probe.",
+    "predicted": "All times above are predicted from probes of other machines.",
+}
+"""Line below a table whose rows all have this basis. If they differ, they have a column."""
+SIMILAR = "+1, +2 ...: further machines of the provider with this GPU, time and cost; best counts them, too."
+"""Line below a table in which rows are folded."""
 MARKET_NAMES = {
     "on_demand": "on demand", "spot": "spot",
     "reserved_1y": "reserved for 1 year", "reserved_3y": "reserved for 3 years",
@@ -707,6 +715,26 @@ def measure_text(row: Row, name: str) -> str:
 def marks(row: Row) -> str:
     """Text of the last cell of a row: ``pareto``, a mark of its basis, and the largest speed-up by a faster GPU."""
     return ", ".join(filter(None, ("pareto" if row.pareto else "", BASIS_MARKS.get(row.basis, ""), row.bound)))
+
+
+class Line(NamedTuple):
+    """A line of the table: a row, and the rows below it that do not differ in what decides."""
+
+    row: Row
+    similar: Sequence[Row]
+
+
+def fold_similar(rows: Iterable[Row], top: int) -> list[Line]:
+    """The first ``top`` lines of a table of ``rows``.
+
+    Providers sell one GPU with many sizes of the host. A prediction from the GPU gives them equal times, and at an
+    equal price they would fill the table, so that only the first of them has a line. Measured rows are never folded.
+    """
+    lines: dict[Any, list[Row]] = {}
+    for row in rows:
+        alike = (row.provider, row.market, row.gpu_model, row.gpu_count, row.batch_size, row.seconds, row.cost_usd)
+        lines.setdefault((row.rank, row.epochs) if row.basis == "measured" else (row.epochs, *alike), []).append(row)
+    return [Line(first, similar) for first, *similar in itertools.islice(lines.values(), top)]
 
 
 def remarks(ranking: Ranking, rows: Sequence[Row]) -> list[str]:

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from vmselect.comparison.groups import format_percent, format_value, group_rows, scenario_rows
 from vmselect.comparison.significance import format_p
 from vmselect.findings import Finding, code_html
-from vmselect.ranking.views import BASIS_MARKS, remarks
-from vmselect.report.charts import deciding_rows
+from vmselect.ranking.measures import MEASURES, describe_objective
+from vmselect.ranking.views import BASIS_MARKS, NOT_MEASURED, SIMILAR, fold_similar, remarks
+from vmselect.report.charts import labels
 from vmselect.units import format_chance, format_seconds, format_usd
 
 if TYPE_CHECKING:
@@ -20,12 +21,13 @@ if TYPE_CHECKING:
     from vmselect.comparison.requirements import Scores
     from vmselect.comparison.speedup import Scaling
     from vmselect.ranking import Ranking, Row
+    from vmselect.ranking.views import Line
     from vmselect.scoring.score import Score
 
 Cells: TypeAlias = dict[str, Any]
 """Cells of a row of a table, by column title."""
 
-MAX_CANDIDATES, MAX_TABLE_ROWS = 15, 60
+MAX_CANDIDATES, MAX_TABLE_ROWS = 10, 60
 GROUPINGS = {"family": "machine family", "gpu": "GPU"}
 """Printed names of groupings of forecasts that differ from their names in Python."""
 
@@ -35,14 +37,28 @@ class Markup(str):
 
 
 def to_html(ranking: Ranking, *, most: int = MAX_CANDIDATES) -> str:
-    """The ranking as HTML: headline, details, table of the ``most`` best candidates with interval bars, and remarks."""
+    """The ranking as HTML: headline, details, table of ``most`` lines with interval bars, and remarks."""
     total = len(ranking.assessment.order[ranking.deciding_column])
     if not total:
         return _sentence(ranking.verdict)
-    rows = deciding_rows(ranking, most=most)
-    bars = _bars([row for _, row in rows])
-    table = _table([_row(label, row, bar) for (label, row), bar in zip(rows, bars, strict=True)], "Ranking")
-    shown = f"<p>Shown: the best {most} of {total:,} candidates.</p>" if total > most else ""
+    every = list(ranking.deciding_rows)
+    candidates = dict(zip(map(id, every), map(int, ranking.assessment.order[ranking.deciding_column]), strict=True))
+    lines = fold_similar(every, most)
+    rows = [line.row for line in lines]
+    names = labels(ranking.candidates, [candidates[id(row)] for row in rows])
+    bases = {row.basis for row in rows}
+    cells = [
+        _row(names[candidates[id(line.row)]], line, bar, ranking, several=len(bases) > 1)
+        for line, bar in zip(lines, _bars(rows), strict=True)
+    ]
+    count = sum(1 + len(line.similar) for line in lines)
+    notes = [
+        *(NOT_MEASURED[basis] for basis in bases if len(bases) == 1 and basis in NOT_MEASURED),
+        *([SIMILAR] if count > len(lines) else []),
+        *([f"Shown: the best {count} of {total:,} candidates."] if total > count else []),
+    ]
+    table = _table(cells, "Ranking")
+    shown = "".join(f"<p>{escape(note)}</p>" for note in notes)
     gpus = _section("Number of GPUs", _table(gpu_rows(ranking), "Number of GPUs")) if ranking.scaling_verdict else ""
     head = f'<h3 dir="auto">{code_html(ranking.headline)}</h3><p dir="auto">{code_html(ranking.details)}</p>'
     lines = remarks(ranking, ranking.deciding_rows[:most])
@@ -80,10 +96,12 @@ def _bars(rows: Sequence[Row]) -> list[Markup]:
     return bars
 
 
-def _row(label: str, row: Row, bar: Markup) -> Cells:
+def _row(label: str, line: Line, bar: Markup, ranking: Ranking, *, several: bool) -> Cells:
+    """Cells of a line. A basis is a remark if the rows have ``several``; a score is shown if weights make one."""
+    row, similar = line
     gpus = f"{row.gpu_count:g} x " if row.gpu_count and row.gpu_count != 1 else ""
     remarks = {
-        BASIS_MARKS.get(row.basis, ""): row.basis in BASIS_MARKS,
+        BASIS_MARKS.get(row.basis, ""): several and row.basis in BASIS_MARKS,
         "may be best": row.tied_with_best and row.rank > 1,
         "Pareto": row.pareto,
         "warnings": any(finding.severity == "warning" for finding in row.findings),
@@ -91,16 +109,15 @@ def _row(label: str, row: Row, bar: Markup) -> Cells:
     }
     return {
         "#": row.rank,
-        "Machine": label,
-        "Cloud": row.provider,
-        "Region": row.region,
+        "Machine": f"{label} +{len(similar)}" if similar else label,
         "GPU": f"{gpus}{row.gpu_model}" if row.gpu_model else "none",
-        "Interval": bar,
+        "Where": f"{row.provider} {row.region}",
         "Time": row.time_text,
+        "Interval": bar,
         "Cost": row.cost_text,
         "USD per hour": f"{row.usd_per_hour:.4g}",
-        "Score": f"{row.score:.2f}",
-        "Best": format_chance(row.chance),
+        **({} if describe_objective(ranking.settings.objective) in MEASURES else {"Score": f"{row.score:.2f}"}),
+        "Best": format_chance(row.chance + sum(other.chance for other in similar)),
         "": ", ".join(remark for remark, applies in remarks.items() if applies),
     }
 

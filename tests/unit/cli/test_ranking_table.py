@@ -13,7 +13,8 @@ import pytest
 import vmselect as vs
 from vmselect.cli.demo import DESCRIPTIONS, FOUNDING_RECORDS, assumed_probe, rank_example
 from vmselect.cli.output import LEAST_WIDTH, Format
-from vmselect.cli.ranking_table import NOT_MEASURED, fold_similar, print_ranking
+from vmselect.cli.ranking_table import print_ranking
+from vmselect.ranking.views import NOT_MEASURED, fold_similar
 from vmselect.records import Operations
 from vmselect.units import format_brief_seconds, format_brief_usd, format_chance, format_usd
 
