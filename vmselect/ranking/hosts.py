@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from vmselect.findings import Finding
@@ -27,18 +27,24 @@ OVERSIZED = 0.5
 """Largest share of the host's vCPUs or memory that a training needs on an oversized host. Chosen by judgement."""
 LIMITED = 0.7
 """Share of the cores that the training may use above which its need may be larger than its use."""
+BURSTABLE = r"t\d\w*\.|Standard_B\d"
+"""Start of the names of machines with CPU credits (AWS, Azure), whose speed in the minutes of a probe does not last."""
 LASTING: tuple[Phase, ...] = ("steady_steps", "validation", "boundary")
 """Phases that take most of a training. Starting and compiling may use more cores, but only once."""
 
 
 @dataclass(frozen=True)
 class HostNeed:
-    """Cores and memory that a training used at most, and the vCPUs and memory of a host that suffices."""
+    """Cores and memory that a training used at most, and the vCPUs and memory of a host that suffices.
+
+    ``gpus`` is the number of GPUs that it used, 0 if unknown.
+    """
 
     used_cores: float
     used_gib: float
     vcpus: int
     memory_gib: float
+    gpus: int = field(default=0, compare=False)
 
     @classmethod
     def of(cls, profiles: Iterable[Profile]) -> HostNeed | None:
@@ -67,7 +73,7 @@ def _read(profile: Profile) -> HostNeed | None:
     used, gib = max(cores), max(*memory, profile.environment.peak_memory_bytes or 0) / 2**30
     free = used + max(0.0, others) < LIMITED * allowed
     wanted = RESERVE * used if free else max(RESERVE * used, allowed)
-    return HostNeed(used, gib, max(1, math.ceil(wanted)), RESERVE * gib)
+    return HostNeed(used, gib, max(1, math.ceil(wanted)), RESERVE * gib, gpus=profile.environment.framework_gpus or 0)
 
 
 def is_oversized(need: HostNeed, vcpus: float | None, memory_gib: float | None) -> bool:
@@ -82,13 +88,14 @@ def list_hosts(
 ) -> pd.DataFrame:
     """The ``offers`` of machines with these GPUs that have as many vCPUs and as much memory as ``need``.
 
-    They are prices of ``catalog``. Retired machines, stale prices and implausible ones are left out.
+    They are prices of ``catalog``. Retired and burstable machines, stale prices and implausible ones are left out.
     """
     same = offers["gpu_count"].fillna(0) == gpu_count
     if gpu_count:
         same &= offers["gpu_model"] == gpu_model
     enough = (offers["vcpus"] >= need.vcpus) & (offers["memory_gib"] >= need.memory_gib)
-    hosts = offers[same & enough & ~offers["retired"].astype(bool) & ~offers["stale"].astype(bool)]
+    unfit = offers["retired"].astype(bool) | offers["stale"].astype(bool) | offers["instance_type"].str.match(BURSTABLE)
+    hosts = offers[same & enough & ~unfit]
     return hosts[~catalog.is_implausible(hosts)]
 
 
@@ -99,7 +106,8 @@ def find_smaller_host(need: HostNeed, rented: Mapping[str, Any], hosts: pd.DataF
     the same provider, region, market and service are considered.
     """
     vcpus, memory, gpus = (rented[name] for name in ("vcpus", "memory_gib", "gpu_count"))
-    if not is_oversized(need, vcpus, memory):
+    # A machine that is sold without the GPUs of the training had them attached, and others would lack them.
+    if not is_oversized(need, vcpus, memory) or need.gpus > max(0.0, gpus or 0.0):
         return None
     cheaper = hosts["usd_per_hour"] < rented["usd_per_hour"]
     for name in ("provider", "region", "market", "service"):

@@ -91,6 +91,16 @@ def test_the_cheapest_machine_with_the_same_gpu_that_suffices_is_named() -> None
     assert find_smaller_host(need, small, hosts) is None
 
 
+def test_a_machine_without_the_gpus_of_the_training_is_not_named() -> None:
+    attached = vs.rank([probed(use(3.0, 8.0), "n1-standard-32")], epochs=5, catalog=CATALOG)
+    assert "oversized-host" not in {finding.code for finding in attached.findings}
+    without = vs.rank([probed(use(3.0, 8.0), "n1-standard-32", framework_gpus=0)], epochs=5, catalog=CATALOG)
+    assert "oversized-host" in {finding.code for finding in without.findings}
+    sold = vs.rank([probed(use(3.0, 8.0), "n1-standard-32+1xT4")], epochs=5, catalog=CATALOG)
+    (finding,) = [finding for finding in sold.findings if finding.code == "oversized-host"]
+    assert "is n1-standard-4+1xT4" in finding.message
+
+
 def test_every_named_machine_suffices_and_is_cheaper() -> None:
     need = HostNeed(used_cores=1.0, used_gib=4.0, vcpus=2, memory_gib=5.0)
     for model, count in (("T4", 1.0), ("A10G", 1.0), ("V100", 1.0), ("", 0.0)):
@@ -99,6 +109,7 @@ def test_every_named_machine_suffices_and_is_cheaper() -> None:
         assert (hosts["memory_gib"] >= 5.0).all()
         assert (hosts["gpu_count"].fillna(0) == count).all()
         assert not hosts["retired"].any()
+        assert not hosts["instance_type"].str.startswith(("t3.", "Standard_B")).any()
 
 
 def test_a_machine_at_a_stale_or_implausible_price_is_not_named(monkeypatch: pytest.MonkeyPatch) -> None:
