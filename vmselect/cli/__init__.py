@@ -98,10 +98,11 @@ def main() -> None:
     except (VmselectError, OSError) as error:
         print_err(f"vmselect: {_name_options(str(error), sys.argv[1:])}".splitlines(), always=True)
         sys.exit(2)
-    except Interrupted:
+    except Interrupted as interrupted:
         # Exit by the signal, as any Python script does on Ctrl-C, so that a loop in a shell stops too. The traceback of
         # the script has been printed.
-        print_err([f"{STOPPED} The record of a training that had begun is incomplete."], always=True)
+        if interrupted.note is not None:
+            print_err([f"{STOPPED}{interrupted.note}"], always=True)
         sys.excepthook = lambda *_: None
         raise KeyboardInterrupt from None
 

@@ -75,7 +75,7 @@ def describe(
       vmselect rank profiles/ --epochs 50 --machines all
     """
     from vmselect.describing.tally import SECONDS
-    from vmselect.probe.script import Choice, ScriptFailed, probe_script
+    from vmselect.probe.script import Choice, Interrupted, ScriptFailed, probe_script
 
     check_script("describe", script, module=module)
     if not brief:  # vmselect recommend, which runs this command, notes its own options
@@ -91,6 +91,9 @@ def describe(
         except ScriptFailed as failed:
             if remedy := explain_failure(script, failed.error, describes=True):
                 print_err([f"vmselect: {remedy}"], always=True)
+            raise
+        except Interrupted as interrupted:
+            interrupted.note = None if brief else ""
             raise
         code = _show(run, target, as_json=as_json, brief=brief)
     if code:

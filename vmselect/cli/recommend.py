@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -26,6 +27,11 @@ if TYPE_CHECKING:
     from vmselect._io import Place
     from vmselect.ranking import Ranking
     from vmselect.records import Profile
+
+INTERRUPTED = (130, -signal.SIGINT)
+"""Codes of a process that was ended by Ctrl-C: by its exit code, or by the signal itself."""
+OWN_SECONDS, END_SECONDS = 3.0, 10.0
+"""Seconds after Ctrl-C until it is passed on to the process of the script, and from then on until this is killed."""
 
 
 @with_ranking_options
@@ -148,13 +154,19 @@ def _describe(script: str, arguments: list[str], target: Place, *, module: bool)
     # TensorFlow reports its instruction sets and oneDNN on standard error, which has nothing to do with the answer; no
     # step is computed that would need them.
     environment = {"TF_CPP_MIN_LOG_LEVEL": "3", "TF_ENABLE_ONEDNN_OPTS": "0"} | os.environ
-    done = subprocess.run([*command, script, *arguments], stdout=sys.stderr, check=False, env=environment)
-    print_err([""])
-    if done.returncode in (130, -signal.SIGINT):  # by the exit code, or by the signal itself
+    child = subprocess.Popen([*command, script, *arguments], stdout=sys.stderr, env=environment)
+    stopped = False
+    try:
+        child.wait()
+    except KeyboardInterrupt:
+        stopped = True
+        _end(child)
+    if stopped or child.returncode in INTERRUPTED:
         raise KeyboardInterrupt
-    if done.returncode:
+    print_err([""])
+    if child.returncode:
         raise ArgumentError(
-            f"{script} could not be described (exit code {done.returncode}, see above). Mend that, describe the model "
+            f"{script} could not be described (exit code {child.returncode}, see above). Mend that, describe the model "
             "in Python with vmselect.recommend(model, ...), or measure the script with vmselect probe on a machine "
             "with a GPU."
         )
@@ -177,6 +189,22 @@ def _choose_epochs(profiles: Sequence[Profile], arguments: Sequence[str]) -> dic
         return {}
     print_err(["The training does not state its number of epochs: this is for one epoch. Pass --epochs N for all."])
     return {"epochs": 1}
+
+
+def _end(child: subprocess.Popen[bytes]) -> None:
+    """Wait until ``child`` has removed its files and ended its processes after Ctrl-C, which a terminal sends to both.
+
+    If only this process got the signal, it is passed on. A second Ctrl-C kills ``child``.
+    """
+    try:
+        with suppress(subprocess.TimeoutExpired):
+            child.wait(OWN_SECONDS)
+        if child.poll() is None:
+            child.send_signal(signal.SIGINT)
+        child.wait(END_SECONDS)
+    except (subprocess.TimeoutExpired, KeyboardInterrupt):
+        child.kill()
+        child.wait()
 
 
 def _next_steps(ranking: Ranking, words: list[str]) -> list[str]:

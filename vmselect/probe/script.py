@@ -46,6 +46,9 @@ if TYPE_CHECKING:
 class Interrupted(BaseException):
     """The script was interrupted by Ctrl-C. This is no KeyboardInterrupt, because typer would handle that."""
 
+    note: str | None = " The record of a training that had begun is incomplete."
+    """What is added to the message of the command; None if another command prints the message."""
+
 
 class ScriptFailed(SystemExit):
     """The script ended with the exception ``error``, whose traceback has been printed."""

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import signal
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 
+import psutil
 import pytest
 from typer.testing import CliRunner
 
@@ -99,6 +104,47 @@ def test_ctrl_c_in_the_script_is_no_failed_description(here: Path) -> None:
     assert done.returncode == 130
     assert "could not be described" not in done.stderr
     assert done.stderr.splitlines()[-1] == STOPPED
+    assert done.stderr.count(STOPPED) == 1
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    end = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+def has_ended(process: int) -> bool:
+    try:
+        return psutil.Process(process).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
+@pytest.mark.parametrize("whole_group", [True, False])
+def test_ctrl_c_leaves_no_file_and_no_process(here: Path, whole_group: bool) -> None:
+    """A terminal sends the signal to all processes, other programs only to the first one."""
+    (here / "train.py").write_text(
+        "import pathlib, subprocess, sys, time\n"
+        "other = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'], start_new_session=True)\n"
+        "pathlib.Path('child.txt').write_text(str(other.pid))\n"
+        "pathlib.Path('child.txt').rename('ready.txt')\n"
+        "time.sleep(600)\n"
+    )
+    (here / "temporary").mkdir()
+    command = [sys.executable, "-m", "vmselect", "recommend", "train.py"]
+    process = subprocess.Popen(
+        command, stderr=subprocess.PIPE, text=True, start_new_session=True,
+        env=os.environ | {"TMPDIR": str(here / "temporary")},
+    )  # fmt: skip
+    wait_until((here / "ready.txt").exists)
+    (os.killpg if whole_group else os.kill)(process.pid, signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert errors.splitlines()[-1] == STOPPED
+    assert not list((here / "temporary").iterdir())
+    other = int((here / "ready.txt").read_text())
+    wait_until(lambda: has_ended(other))
 
 
 def test_forecasts_are_kept(here: Path) -> None:
