@@ -7,6 +7,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from vmselect.catalog.gpus import nominal_memory_gib
+from vmselect.catalog.offer import ACCELERATOR_SERVICE
 
 SUMMARIZED = {"on_demand": "", "spot": "spot_"}
 """Markets of :func:`summarize_gpus`, and the prefix of the names of their columns."""
@@ -37,9 +38,10 @@ def order_by_gpu(offers: pd.DataFrame) -> pd.DataFrame:
 def summarize_gpus(offers: pd.DataFrame) -> pd.DataFrame:
     """Return a row per GPU model with its cheapest offer per GPU-hour, on demand and spot, in alphabetical order.
 
-    ``providers`` is the number of providers with an offer. The memory is the nominal one, or else that of an offer.
+    ``providers`` is the number of providers with an offer. The memory is the nominal one, or else that of an offer. An
+    accelerator without its host is no offer.
     """
-    priced = offers["market"].isin(list(SUMMARIZED))
+    priced = offers["market"].isin(list(SUMMARIZED)) & (offers["service"] != ACCELERATOR_SERVICE)
     rows = offers[(offers["gpu_count"] > 0) & (offers["gpu_model"] != "") & priced]
     rows = order_by_gpu(rows).assign(usd_per_gpu_hour=lambda table: per_gpu_hour(table))
     rows = rows.astype(dict.fromkeys(("gpu_model", *OFFER, "market"), str))

@@ -193,6 +193,8 @@ OWN_PRICE = f"Catalog.with_offers, or --own-prices with a CSV file that has the 
 _DEFAULT_SERVICE = {"aws": "ec2", "azure": "vm", "gcp": "gce"}
 SERVICES = ("ec2", "sagemaker")
 """Services of AWS that rent out the same machines. In the second, their names have the prefix ``ml.``."""
+ACCELERATOR_SERVICE = "gce-accelerator"
+"""Service of offers that price an accelerator of Google Cloud without the machine that it is attached to."""
 PREFIXES = ("standard_", "basic_", "ml.")
 """Beginnings of instance type names that people often omit."""
 MEANT = {

@@ -23,7 +23,7 @@ from vmselect.catalog.age import PriceAges, describe_stale
 from vmselect.catalog.commitments import TERMS, Commitment, find_commitments
 from vmselect.catalog.guards import SUSPICIOUS, describe_flags
 from vmselect.catalog.interruptions import class_rates, find_class
-from vmselect.catalog.offer import KEY, OWN_PRICE
+from vmselect.catalog.offer import ACCELERATOR_SERVICE, KEY, OWN_PRICE
 from vmselect.catalog.regions import find_cheapest_regions, select_regions
 from vmselect.energy.grids import Emissions
 from vmselect.energy.power import (
@@ -54,8 +54,6 @@ if TYPE_CHECKING:
 OFFER_FIELDS = (
     "provider", "service", "region", "regions_compared", "market", "gpu_model", "gpu_count", "vcpus", "memory_gib",
 )  # fmt: skip
-ACCELERATOR_SERVICE = "gce-accelerator"
-"""Service of offers that price an accelerator of Google Cloud without the machine that it is attached to."""
 ARM_HOSTS = frozenset({"T4G", "GH200", "GB200", "GB300"})
 """GPU models that are only sold with ARM processors: Graviton (AWS g5g) and Grace (NVIDIA)."""
 THIN_BATCH = 32

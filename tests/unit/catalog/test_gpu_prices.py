@@ -94,3 +94,9 @@ def test_the_order_does_not_depend_on_that_of_the_catalog() -> None:
     offers = CATALOG.offers(gpu="H100")
     shuffled = offers.sample(frac=1, random_state=1).reset_index(drop=True)
     assert order_by_gpu(shuffled).astype(str).equals(offers.astype(str))
+
+
+def test_an_accelerator_without_its_host_is_no_machine() -> None:
+    table = vs.Catalog.embedded("2021-02-28").gpus().set_index("gpu_model")
+    assert table.loc["K80", ["provider", "usd_per_gpu_hour", "providers"]].tolist() == ["aws", 0.9, 2]
+    assert not any(model.startswith("TPU") for model in table.index)
