@@ -240,7 +240,9 @@ Trainer(BertForSequenceClassification(config), arguments, train_dataset=data).tr
 
 
 @pytest.mark.parametrize(
-    ("options", "precision"), [({"bf16": True}, "mixed_bfloat16"), ({"tf32": True}, "float32")], ids=["bf16", "tf32"]
+    ("options", "precision"),
+    [({}, "float32 without TF32"), ({"bf16": True}, "mixed_bfloat16"), ({"tf32": True}, "float32")],
+    ids=["plain", "bf16", "tf32"],
 )
 def test_formats_of_a_gpu_are_described_without_one(options: dict[str, bool], precision: str, tmp_path: Path) -> None:
     """transformers refuses the arguments on a computer without such a GPU, which is where trainings are described."""
@@ -248,4 +250,4 @@ def test_formats_of_a_gpu_are_described_without_one(options: dict[str, bool], pr
     pytest.importorskip("accelerate", reason="accelerate is not installed: no Trainer was described")
     done = run(tmp_path, f"OPTIONS = {options}\n{FORMATS}")
     assert done.returncode == 0, done.stderr
-    assert f"batch 4, computed in {precision}" in done.stdout
+    assert f"batch 4, computed in {precision}\n" in done.stdout
