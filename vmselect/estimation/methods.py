@@ -111,7 +111,7 @@ class _Fitter:
             cold = describe_cold_run(model.title, totals, predicted=predicted)
             model = replace(model, findings=(cold, *last_of_each_code([*of_all, *model.findings])))
         findings = (*model.findings, *differences)
-        model = replace(model, findings=findings, early_stopping=_find_early_stopping(profiles))
+        model = replace(model, findings=findings, early_stopping=find_early_stopping(profiles))
         # Methods without an interval cannot tell whether repetitions differ by more than chance.
         return replace(model, repetitions=tuple(alone)) if any(model.low + model.high) else model
 
@@ -194,7 +194,7 @@ def estimate(
     return replace(_estimate_phases(model, phases, fit_phase=fit_phase, epochs=epochs), source=source)
 
 
-def _find_early_stopping(profiles: Sequence[Profile]) -> tuple[int, int] | None:
+def find_early_stopping(profiles: Sequence[Profile]) -> tuple[int, int] | None:
     """Smallest number of epochs after which a callback may stop the training, and the planned number of epochs.
 
     None if no callback may stop the training.

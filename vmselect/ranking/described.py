@@ -13,6 +13,7 @@ from statistics import NormalDist
 from typing import Any, NamedTuple
 
 from vmselect.estimation import RuntimeModel, Workload
+from vmselect.estimation.methods import find_early_stopping
 from vmselect.estimation.runtime import HalfWidths
 from vmselect.findings import Finding
 from vmselect.intervals import Interval
@@ -142,7 +143,7 @@ def describe_runtime(
         title=title, method=METHOD, confidence=confidence, terms={n: pair for n, pair in terms.items() if any(pair)},
         first_validation_seconds=first, validation_seconds=validation, validation_freq=freq,
         validation_from=size.validation_from, validation_until=size.validation_until,
-        low=widths.low, high=widths.high, basis="described",
+        low=widths.low, high=widths.high, basis="described", early_stopping=find_early_stopping([profile]),
     )  # fmt: skip
 
 

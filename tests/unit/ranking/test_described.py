@@ -80,6 +80,18 @@ def test_the_workload_replaces_the_size_of_the_description() -> None:
         describe_runtime(make_description(examples=None), vs.Workload(), step, title="m", confidence=0.9)
 
 
+def test_early_stopping_makes_the_time_an_upper_bound(scripts: Scripts) -> None:
+    plain = make_description(epochs=100)
+    setup = plain.setup.model_copy(update={"early_stopping": 6})
+    ranking, whole = (rank(profile, epochs=None) for profile in (plain.model_copy(update={"setup": setup}), plain))
+    row, other = ranking.best, whole.best
+    assert (row.seconds, row.seconds_high) == (other.seconds, other.seconds_high)
+    assert row.seconds_low < 0.2 * other.seconds_low
+    assert "early-stopping" in {finding.code for finding in row.findings}
+    assert "early-stopping" not in {finding.code for finding in other.findings}
+    assert scripts.rank(ranking, {})["verdict"] == ranking.verdict
+
+
 # -- rankings ----------------------------------------------------------------------------------------------------------
 
 
