@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from vmselect._checks import check_number
+from vmselect.errors import ArgumentError
 from vmselect.units import format_seconds, format_usd
 
 HOURS_PER_YEAR = 8766.0
@@ -35,6 +36,8 @@ class Downtime:
         price at most.
         """
         uptime = check_number("uptime_percent", uptime_percent, least=0, most=100)
+        if 0 < uptime <= 1:
+            raise ArgumentError(f"uptime_percent is {uptime:g}, a share. Pass a percentage, such as 99.95.")
         period = check_number("period_hours", period_hours, above=0)
         hours = (1 - uptime / 100) * period
         return cls(uptime, period, hours, hours * check_number("usd_per_hour", usd_per_hour, least=0))

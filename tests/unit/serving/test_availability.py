@@ -20,7 +20,7 @@ def test_a_month_and_no_cost() -> None:
     assert "$" not in str(month)
 
 
-@pytest.mark.parametrize("arguments", [(101,), (-1,), ("high",)])
+@pytest.mark.parametrize("arguments", [(101,), (-1,), ("high",), (0.9995,)])
 def test_an_uptime_is_a_percentage(arguments: tuple[object, ...]) -> None:
     with pytest.raises(ArgumentError, match="uptime_percent"):
         Downtime.of(*arguments)  # type: ignore[arg-type]
