@@ -53,8 +53,10 @@ def demo(
 
       vmselect demo transformer --out page.html --json
     """
+    from vmselect.report.charts import check_target
     from vmselect.report.page import Stage, Tab, write_page
 
+    check_target(out)
     ranking = rank_example(model)
     files = {name: out if name == model else out.with_stem(f"{out.stem}-{name}") for name in MODELS}
     for name, file in files.items():
@@ -142,17 +144,20 @@ def assumed_probe(described: Profile, ranking: Ranking, row: Row) -> Profile:
 
 def rank_example(model: Model = "resnet50") -> Ranking:
     """Rank all machines for a described training that ships with vmselect, with a finding that this is an example."""
+    from vmselect.catalog import Catalog
     from vmselect.findings import Finding
     from vmselect.ranking import rank
     from vmselect.records import Profile
 
+    catalog = Catalog.default()
     example = Finding(
         "example",
-        f"This is an example: {MODELS[model]}, described and not measured, at the prices that ship with vmselect.",
+        f"This is an example: {MODELS[model]}, described and not measured. Prices: {catalog.origin}.",
         "To rank machines for your own training: vmselect recommend train.py",
         "info",
     )
-    return rank(Profile.load(DESCRIPTIONS / f"{model}.json"), machines="all").with_findings([example], example=True)
+    ranking = rank(Profile.load(DESCRIPTIONS / f"{model}.json"), machines="all", catalog=catalog)
+    return ranking.with_findings([example], example=True)
 
 
 def rank_founding_example() -> Ranking:

@@ -116,7 +116,7 @@ class Emissions:
         if self.hourly is not None and self.grid_g_per_kwh is not None:
             raise ArgumentError("grid_g_per_kwh and hourly both state the grid intensity. Pass only one of them.")
         if self.start_hour is not None and self.hourly is None:
-            raise ArgumentError("start_hour needs the grid intensity of every hour. Pass hourly too.")
+            raise ArgumentError("start_hour needs the grid intensity of every hour. Pass hourly= (--grid-hourly) too.")
 
     @property
     def hours(self) -> tuple[float, ...]:

@@ -37,6 +37,19 @@ def test_it_prints_the_ranking_and_writes_the_page(tmp_path: Path) -> None:
     assert "warning" not in done.stderr
 
 
+def test_the_page_does_not_replace_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for folder in (".", str(tmp_path)):
+        done = CliRunner().invoke(app, ["demo", "--out", folder])
+        assert isinstance(done.exception, vs.errors.ArgumentError)
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_example_names_its_prices() -> None:
+    (example,) = [finding for finding in rank_example().findings if finding.code == "example"]
+    assert vs.Catalog.default().origin in example.message
+
+
 def test_tabs_link_to_files_with_any_name(tmp_path: Path) -> None:
     page = tmp_path / "a:b #1.html"
     assert CliRunner().invoke(app, ["demo", "--out", str(page)]).exit_code == 0
