@@ -40,6 +40,7 @@ from vmselect.records.convergence import (
 )
 
 SEEN = (8, 10, 12, 15, 20, 25, 30, 40, 50, 60, 80)
+EARLY = 10
 PATIENCES = (5, 10)
 SOURCES = ("Pollux", "DAWNBench", "Zeus", "small trainings")
 OWN = 100
@@ -136,17 +137,20 @@ def choose(cases: list[Case]) -> None:
 
 def report(cases: list[Case]) -> None:
     """Share of refused forecasts, coverage and error by source."""
-    print("| curves | beginnings | no forecast | in interval | mean error |")
-    print("|---|" + "---:|" * 4)
+    print(f"| curves | beginnings | no forecast | in interval | of those after {EARLY} epochs at most | mean error |")
+    print("|---|" + "---:|" * 5)
     for source in SOURCES:
         here = [case for case in cases if case.source == source]
         made = [case for case in here if case.forecast.is_usable]
         # The lower bound is certain; of a training that did not end, only the upper bound can be missed.
         inside = [case.end <= case.forecast.high for case in made]
+        early = [(case, held) for case, held in zip(made, inside, strict=True) if case.seen <= EARLY]
+        soon = average([case for case, _ in early], [held for _, held in early])
         ended = [case for case in made if case.ended]
         error = average(ended, [abs(case.forecast.value / case.end - 1) for case in ended])
         print(
-            f"| {source} | {len(here)} | {1 - len(made) / len(here):.0%} | {average(made, inside):.0%} | {error:.0%} |"
+            f"| {source} | {len(here)} | {1 - len(made) / len(here):.0%} | {average(made, inside):.0%} | {soon:.0%} of "
+            f"{len(early)} | {error:.0%} |"
         )
 
 
