@@ -99,6 +99,25 @@ def test_operations_that_depend_on_the_data_are_refused() -> None:
         describe(Routes(), inputs=(16,))
 
 
+def test_compiled_by_torchscript_is_refused() -> None:
+    with pytest.raises(vs.errors.DescriptionError, match=r"before torch\.jit"):
+        describe(torch.jit.script(make_dense()), inputs=(120,))
+
+
+def test_a_projected_recurrence_is_counted() -> None:
+    class Net(nn.Module):
+        def __init__(self, projected: int) -> None:
+            super().__init__()
+            self.recurrent = nn.LSTM(16, 32, batch_first=True, proj_size=projected)
+
+        def forward(self, tensor: torch.Tensor) -> torch.Tensor:
+            return self.recurrent(tensor)[0]
+
+    steps = 2 * BATCH * 10
+    assert product_flops(describe(Net(0), inputs=(10, 16))) == steps * 128 * (2 * 16 + 3 * 32)
+    assert product_flops(describe(Net(8), inputs=(10, 16))) == steps * (128 * (2 * 16 + 3 * 8) + 3 * 32 * 8)
+
+
 def test_unknown_inputs_are_asked_for() -> None:
     with pytest.raises(vs.errors.DescriptionError, match="inputs="):
         describe(make_dense())

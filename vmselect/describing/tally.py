@@ -162,26 +162,36 @@ class Convolution:
 
 @dataclass(frozen=True)
 class Recurrence:
-    """A recurrent layer with ``gates`` matrices per unit (LSTM 4, GRU 3, simple 1) over ``steps`` steps."""
+    """A recurrent layer with ``gates`` matrices per unit (LSTM 4, GRU 3, simple 1) over ``steps`` steps.
+
+    ``projected`` is the number of outputs to which each step projects its units; 0 if the units are the outputs.
+    """
 
     steps: int
     batch: int
     features: int
     units: int
     gates: int
+    projected: int = 0
 
     def count(self, tally: Tally, *, wanted: bool, trained: bool) -> None:
         """Add the layer: the input product over all steps is one product, and each step is one row per direction."""
-        wide, moments = self.gates * self.units, self.steps * self.batch
+        wide, moments, state = self.gates * self.units, self.steps * self.batch, self.projected or self.units
         tally.matrix(moments, wide, self.features, wanted=wanted, trained=trained, bias=True)
         # A step also reads and writes the state and the gates.
-        moved = self.batch * self.units + self.units * wide + self.batch * wide + 2 * wide * self.batch
-        flops = 2.0 * self.batch * wide * self.units
-        tally.product("rnn", self.batch, wide, self.units, flops=flops, size=moved, count=self.steps)
+        moved = self.batch * state + state * wide + self.batch * wide + 2 * wide * self.batch
+        flops = 2.0 * self.batch * wide * state
+        tally.product("rnn", self.batch, wide, state, flops=flops, size=moved, count=self.steps)
         if wanted or trained:
-            tally.product("rnn", self.batch, self.units, wide, flops=flops, size=moved, count=self.steps)
+            tally.product("rnn", self.batch, state, wide, flops=flops, size=moved, count=self.steps)
         if trained:
-            tally.product("mm", wide, self.units, moments)
+            tally.product("mm", wide, state, moments)
+        if self.projected:
+            tally.product("rnn", self.batch, self.projected, self.units, count=self.steps)
+            if wanted or trained:
+                tally.product("rnn", self.batch, self.units, self.projected, count=self.steps)
+            if trained:
+                tally.product("mm", self.projected, self.units, moments)
 
 
 @dataclass(frozen=True)

@@ -47,6 +47,11 @@ def describe_module(
     began = time.perf_counter()
     compiled = is_compiled(module)
     module = unwrap(module)
+    if isinstance(module, sys.modules["torch"].jit.ScriptModule):
+        raise DescriptionError(
+            f"{type(module).__name__} was compiled by TorchScript, which hides its operations. Pass the module before "
+            "torch.jit.script or torch.jit.trace."
+        )
     arguments = read_inputs(module, inputs)
     with kept_random_states(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -68,7 +73,7 @@ def describe_module(
 def unwrap(module: Module) -> Module:
     """The module inside of wrappers for compilation, for several GPUs or of Fabric."""
     for name in ("_orig_mod", "module", "_forward_module"):
-        inner = module._modules.get(name)
+        inner = dict(module.named_children()).get(name)
         if inner is not None and type(module).__name__ in (
             "OptimizedModule", "DistributedDataParallel", "DataParallel", "FullyShardedDataParallel",
             "_FabricModule",
@@ -485,6 +490,7 @@ def _replace_recurrences(torch: Any, module: Module, tally: Tally) -> None:
 def _stand_in(torch: Any, layer: Module, stand: Any, tally: Tally) -> Callable[..., Any]:
     gates = GATES[type(layer).__name__]
     directions = 2 if layer.bidirectional else 1
+    width = layer.proj_size or layer.hidden_size
 
     def forward(tensor: Tensor, state: Any = None) -> Any:
         packed = None
@@ -502,13 +508,13 @@ def _stand_in(torch: Any, layer: Module, stand: Any, tally: Tally) -> Callable[.
         for number in range(layer.num_layers):
             wanted = tensor.requires_grad if number == 0 else trained or tensor.requires_grad
             for direction in range(directions):
-                recurrence = Recurrence(steps, batch, features, layer.hidden_size, gates)
+                recurrence = Recurrence(steps, batch, features, layer.hidden_size, gates, layer.proj_size)
                 recurrence.count(tally, wanted=wanted, trained=trained)
                 tally.save((id(layer), number, direction), (gates + 2) * steps * batch * layer.hidden_size)
-            features = layer.hidden_size * directions
+            features = width * directions
         outer = () if packed is None and tensor.dim() == 2 else (batch if packed is None else examples,)
-        hidden = (layer.num_layers * directions, *outer, layer.hidden_size)
-        shapes = ((*tensor.shape[:-1], features), hidden, hidden)
+        states = (layer.num_layers * directions, *outer)
+        shapes = ((*tensor.shape[:-1], features), (*states, width), (*states, layer.hidden_size))
         output, final, cell = stand.apply(shapes, tensor, *layer.parameters())
         if packed is not None:
             output = packed._replace(data=output)
