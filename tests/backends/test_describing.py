@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import random
 from typing import Any
 
@@ -155,6 +156,40 @@ def test_functions_of_the_backend_are_traced_and_named() -> None:
     assert work.method in ("jaxpr", "graph", "meta")
     assert work.unknown_layers == ("native",)
     assert "unknown_layers" in work.caveats
+
+
+class Products(layers.Layer):
+    """One product, by a function of the backend that takes no symbolic tensors of Keras."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self.kind = kind
+
+    def call(self, x: Any) -> Any:
+        name = {"jax": "jax.numpy"}.get(keras.backend.backend(), keras.backend.backend())
+        backend = importlib.import_module(name)
+        if self.kind.startswith("einsum"):
+            return backend.einsum(self.kind.split()[1], x, backend.ones((16, 32)) if "cd" in self.kind else x)
+        if self.kind == "one matrix":
+            return backend.matmul(x, backend.ones((16, 32)))
+        turned = x.transpose(1, 2) if name == "torch" else backend.transpose(x, (0, 2, 1))
+        return backend.matmul(x, turned) if self.kind == "batch" else backend.matmul(turned, x)
+
+
+@pytest.mark.parametrize(
+    ("kind", "flops"),
+    [
+        ("one matrix", 20 * 16 * 32),
+        ("batch", 20 * 16 * 20),
+        ("turned batch", 20 * 16 * 16),
+        ("einsum abc,cd->abd", 20 * 16 * 32),
+        ("einsum abc,adc->abd", 20 * 16 * 20),
+    ],
+)
+def test_traced_products_of_a_batch_are_exact(kind: str, flops: int) -> None:
+    work = describe(keras.Sequential([keras.Input((20, 16)), Products(kind)]))
+    assert work.method in ("jaxpr", "graph", "meta", "layers")
+    assert total(work, "flops", products=True) == 2 * BATCH * flops
 
 
 def test_a_subclass_without_weights_is_described_by_a_copy() -> None:

@@ -6,12 +6,12 @@ or changed. The kernels that a backend would start are not counted: its traces c
 
 from __future__ import annotations
 
-import math
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
 
+from vmselect.describing.layers import einsum_sizes
 from vmselect.describing.tally import Shape, size
 from vmselect.records.work import Caveat, Method, OperationKind
 
@@ -146,16 +146,20 @@ def _count_tensorflow(operation: Any, trace: Trace) -> None:
         trace.caveats.add("data_dependent")
     if kind not in ("MatMul", "BatchMatMul", "BatchMatMulV2", "BatchMatMulV3", "Einsum", "Conv2D", "Conv3D"):
         return
-    first, second = (tuple(tensor.shape.as_list()) for tensor in list(operation.inputs)[:2])
+    if len(operation.inputs) != 2:  # an einsum of one tensor, or of several
+        return
+    first, second = (tuple(tensor.shape.as_list()) for tensor in operation.inputs)
     output = tuple(operation.outputs[0].shape.as_list())
     if kind in ("Conv2D", "Conv3D"):
-        trace.add(size(output) // output[-1], output[-1], size(second[:-1]), kind="conv")
+        channels = output[1] if operation.get_attr("data_format").startswith(b"NC") else output[-1]
+        trace.add(size(output) // channels, channels, size(second[:-1]), kind="conv")
+    elif kind == "Einsum":
+        trace.add(*einsum_sizes(operation.get_attr("equation").decode(), first, second))
     else:
-        # Both inputs together hold the contraction twice, and the batch three times with the output.
-        b = size(output[:-2]) if kind.startswith("Batch") else 1
-        k = max(1, round(math.sqrt(size(first) * size(second) / size(output) / b)))
-        m = max(1, size(first) // (b * k))
-        trace.add(m, max(1, size(output) // (b * m)), k, b)
+        k = first[-2 if operation.get_attr("transpose_a" if kind == "MatMul" else "adj_x") else -1]
+        # If only the first factor is a batch, the product is that of a single matrix.
+        b = size(output[:-2]) if size(second[:-2]) > 1 else 1
+        trace.add(size(output) // (output[-1] * b), output[-1], k, b)
 
 
 # -- torch -------------------------------------------------------------------------------------------------------------
