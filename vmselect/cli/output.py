@@ -262,7 +262,8 @@ def print_table(
     """Print ``columns`` of ``rows`` as a table; see :func:`emit` for ``spare``. The row ``best`` is bold.
 
     In a narrow terminal, the columns ``wrapped`` are wrapped, by default all. There, columns in ``optional`` are
-    omitted, the first one first, until those that are wrapped have at least :data:`WRAPPED_WIDTH` characters.
+    omitted, the first one first, until those that are wrapped have at least :data:`WRAPPED_WIDTH` characters. In a very
+    narrow one, all columns are wrapped, since a number must not be cut.
     """
     _replace_unprintable()
     # A pipe has no width: do not wrap cells there.
@@ -278,13 +279,15 @@ def print_table(
             columns = [shown for shown in columns if shown != column]
     if title:  # not of the table, which would wrap it at its own width
         console.print(Text(printable(title), style="italic"), soft_wrap=True)
+    leasts = {column: min(LEAST_WIDTH, widths[column] - GAP) for column in columns if column in (wrapped or ())}
+    if sum(leasts.get(column, widths[column] - GAP) + GAP for column in columns) - GAP > console.width:
+        wrapped, leasts = None, {}
     table = Table(box=None, pad_edge=False)
     for column in columns:
-        wraps, least = wrapped is None or column in wrapped, min(LEAST_WIDTH, widths[column] - GAP)
         numeric = any(isinstance(v := row.get(column), int | float) and not isinstance(v, bool) for row in rows)
         table.add_column(
             Text(printable(column)), justify="right" if numeric else "left", overflow="fold",
-            no_wrap=not wraps, min_width=least if wrapped and wraps else None,
+            no_wrap=wrapped is not None and column not in wrapped, min_width=leasts.get(column),
         )  # fmt: skip
     for position in range(len(rows)):
         texts = (Text(cells[column][position + 1]) for column in columns)

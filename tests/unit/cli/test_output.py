@@ -88,6 +88,19 @@ def test_a_narrow_terminal_omits_optional_columns_one_after_the_other_and_wraps_
     assert heads == [list(row), ["machine", "memory", "usd"], ["machine", "usd"], ["machine", "usd"]]
 
 
+def test_a_very_narrow_terminal_cuts_no_number(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    row = {"name": "a-long-name-of-a-machine", "first": 1234.5, "second": 9876.5}
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    for width in (60, 30, 20, 16):
+        monkeypatch.setenv("COLUMNS", str(width))
+        print_table([row], list(row), wrapped=["name"])
+        text = re.sub(r"\x1b\[[0-9;]*m", "", capsys.readouterr().out)
+        digits = sorted(re.sub(r"\D", "", text))
+        assert digits == sorted("1234598765"), text
+
+
 @pytest.mark.parametrize("name", ["=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1", " =1", "\x1b=1"])
 def test_a_spreadsheet_takes_text_for_text(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     print_csv([{"name": name, "number": -1.5}], ["name", "number"])
