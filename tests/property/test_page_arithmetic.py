@@ -37,6 +37,7 @@ weights = st.one_of(st.sampled_from([0, 1]), st.integers(1, 99).map(lambda perce
 spot = st.one_of(
     st.none(),
     st.fixed_dictionaries({"per_hour": st.floats(0, 1), "checkpoint_minutes": st.floats(1, 30)}),
+    st.fixed_dictionaries({"checkpoint_minutes": st.floats(1, 30)}),  # no rate of these machines is published
 )
 
 

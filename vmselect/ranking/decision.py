@@ -379,7 +379,9 @@ def judge_spot_deadline(ranking: Ranking, candidate: int, column: int) -> Findin
     settings = ranking.settings
     severity: Literal["warning", "info"] = "warning"
     message = "The probability that this spot machine meets the deadline is unknown without an interruption rate."
-    if settings.interruptions:
+    candidates, interruptions = ranking.candidates, settings.interruptions
+    # Without a published rate of its type and region, its time contains no interruption.
+    if interruptions and (not interruptions.by_type or candidates.interruptions_per_hour[candidate] > 0):
         chance = float(ranking.assessment.limit_chances["time"][candidate, column])
         severity = "info" if chance >= 0.5 + settings.confidence / 2 else "warning"
         message = f"The probability that this spot machine meets the deadline is {format_chance(chance)}."

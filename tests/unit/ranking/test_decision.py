@@ -166,12 +166,13 @@ def judge_spot(**options: Any) -> Finding | None:
 
 def test_a_spot_machine_under_a_deadline_has_a_probability_and_a_safe_alternative() -> None:
     rate = {"per_hour": 0.5, "checkpoint_minutes": 20}
-    tight, loose, unknown, none = (
+    tight, loose, unknown, unpublished, none = (
         judge_spot(**options)
         for options in (
             {"deadline_hours": 3.21, "interruptions": rate},
             {"deadline_hours": 9, "interruptions": rate},
             {"deadline_hours": 9},
+            {"deadline_hours": 9, "interruptions": {"checkpoint_minutes": 20}},  # no rate of this machine is published
             {"deadline_hours": 3.3, "interruptions": rate, "budget_usd": 1.5},
         )
     )
@@ -183,6 +184,7 @@ def test_a_spot_machine_under_a_deadline_has_a_probability_and_a_safe_alternativ
     assert (tight.severity, "(lab, here, on_demand)" in tight.remedy) == ("warning", True)
     assert (loose.severity, "small (lab, here, on_demand)" in loose.remedy) == ("info", True)
     assert unknown.severity == "warning"  # no rate, no probability
+    assert unpublished == unknown
     assert "on_demand" not in none.remedy
 
 

@@ -68,7 +68,10 @@ function safeAlternative(candidates, settings) {
 
 /** Sentences about a spot row under a deadline: the probability of meeting it, and a safe alternative. */
 function spotDeadlineParts(row, candidates, settings) {
-  const chance = settings.interruptions
+  const { interruptions } = settings;
+  // Without a published rate of its type and region, its time contains no interruption.
+  const known = interruptions && (!interruptions.by_type || row.candidate.interruptions_per_hour > 0);
+  const chance = known
     ? `The probability that this spot machine meets the deadline is ${formatChance(row.limit_chances.time)}.`
     : "The probability that this spot machine meets the deadline is unknown without an interruption rate.";
   const safe = safeAlternative(candidates, settings);
