@@ -199,6 +199,33 @@ def test_arguments_of_the_script_and_the_precision_of_its_steps(tmp_path: Path) 
     assert (printed["batch_size"], printed["precision"]) == (16, "mixed_bfloat16")
 
 
+SEVERAL = """
+import torch
+
+one, other = torch.nn.Linear(64, 64), torch.nn.Linear(64, 10)
+optimizers = [torch.optim.SGD(model.parameters()) for model in (one, other)]
+loader = torch.utils.data.DataLoader(torch.zeros(160, 64), batch_size=8)
+for epoch in range(3):
+    for x in loader:
+        other(one(x)).sum().backward()
+        for optimizer in optimizers:
+            optimizer.step()
+            optimizer.zero_grad()
+    torch.save(one.state_dict(), f"{epoch}.pt")
+"""
+
+
+def test_a_loop_that_needs_steps_is_described_before_it_saves(tmp_path: Path) -> None:
+    """With several optimizers, only steps show which models are trained together."""
+    pytest.importorskip("torch", reason="torch is not installed: no torch script was described")
+    done = run(tmp_path, SEVERAL, "--json")
+    assert done.returncode == 0, done.stderr
+    printed = json.loads(done.stdout.splitlines()[-1])
+    assert (printed["batch_size"], printed["examples"]) == (8, 160)
+    assert printed["parameters"] == 64 * 64 + 64 + 64 * 10 + 10
+    assert not list(tmp_path.glob("*.pt"))
+
+
 @pytest.mark.parametrize(("passes", "measured"), [(1, 12), (4, None)])
 def test_a_loop_that_selects_batches_by_index(passes: int, measured: int | None, tmp_path: Path) -> None:
     """The inputs of the model show the batch size. A probe measures updates, which may have several batches."""

@@ -103,11 +103,9 @@ def describe(
 def _end_at_save(target: Place, as_json: bool, brief: bool, save: Save, run: ScriptRun) -> int:
     """Describe what was seen until ``save``, before which the program ends. Return the exit code."""
     if not run.profiles:
-        ended = f"{save} saves before a training began, so the program was ended there."
-        print_err(
-            [f"vmselect: {ended} Save after the first training, or describe the model in the script: {REMEDY}"],
-            always=True,
-        )
+        when = "its training could be described" if run.began else "a training began"
+        ended = f"{save} saves before {when}, so the program was ended there."
+        print_err([f"vmselect: {ended} Remove this save, or describe the model in the script. {REMEDY}"], always=True)
         return 2
     return _show(run, target, as_json=as_json, brief=brief)
 
@@ -123,8 +121,15 @@ def _show(run: ScriptRun, target: Place, *, as_json: bool, brief: bool = False) 
         print_err(["The script demands a GPU. This computer has none, so everything stayed on the CPU until it ended."])
     profile = next((profile for profile in run.profiles if profile.work is not None), None)
     if profile is None:
-        seen = "the training could not be described" if run.profiles else "the script contains no training"
-        problem = run.description_problem if run.profiles else None
+        seen = (
+            "the training could not be described"
+            if run.began
+            else (
+                "the script contains no training with Keras, Lightning, the Hugging Face Trainer, plain torch or "
+                "tf.GradientTape"
+            )
+        )
+        problem = run.description_problem if run.began else None
         why = f" ({problem.rstrip('.')})" if problem else ""
         print_err([f"vmselect: {seen}{why}. {REMEDY}"], always=True)
         return 1
@@ -178,9 +183,8 @@ def _lines(profile: Profile) -> Sequence[str]:
         f"operations and moves {format_bytes(work.moved_bytes)}.",
     ]
     setup = profile.setup
-    if setup.steps_per_epoch and setup.examples is None:
-        whole = "The training is one epoch" if setup.epochs == 1 else "An epoch is"
-        lines.append(f"{whole} of {setup.steps_per_epoch:,} steps, as its loop states.")
+    if setup.steps_per_epoch and setup.examples is None and setup.epochs == 1:
+        lines.append(f"The training is one epoch of {setup.steps_per_epoch:,} steps.")
     if memory is not None:
         peak = memory.peak(work.batch_size)
         lines.append(

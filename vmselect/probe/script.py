@@ -75,6 +75,8 @@ class ScriptRun:
     profiles: Sequence[Profile]
     ended_after: int | None = None
     """Number of trainings after which the probe ended the script by default, so that it may contain further ones."""
+    began: bool = False
+    """Whether a training began, also one of which too little was seen."""
     gradients: Sequence[str] = ()
     """Functions that computed gradients without a recognized training, each with its place in the script."""
     description_problem: str | None = None
@@ -267,7 +269,7 @@ class _Probes:
         problems = (probe.description_problem for probe in (*chosen, *self._scripts))
         return ScriptRun(
             len(fits), measured, profiles, ended_after=1 if self.has_enough and self._limited else None,
-            description_problem=next(filter(None, problems), None),
+            description_problem=next(filter(None, problems), None), began=self._is_recognized(),
             gradients=() if self._is_recognized() else tuple(self._evidence.seen),
             gave_up_after=self._evidence.limit if self._evidence.gave_up else None,
             gave_up_in=self._evidence.place,

@@ -535,6 +535,9 @@ class TorchScript(StepProbe):
         if not (enough or late) or now.batches == recording.facts.steps:
             return True
         self._cut_short = True
+        if self.describes_only:  # what follows the pass, such as a save, is not needed
+            self._close("stopped")
+            raise EnoughTrainings
         if late:
             self._epochs = max(self._epochs, self._epochs_to_see)
         return False

@@ -61,7 +61,7 @@ def to_html(ranking: Ranking, *, most: int = MAX_CANDIDATES) -> str:
     shown = "".join(f"<p>{escape(note)}</p>" for note in notes)
     gpus = _section("Number of GPUs", _table(gpu_rows(ranking), "Number of GPUs")) if ranking.scaling_verdict else ""
     head = f'<h3 dir="auto">{code_html(ranking.headline)}</h3><p dir="auto">{code_html(ranking.details)}</p>'
-    said = remarks(ranking, ranking.deciding_rows[:most])
+    said = remarks(ranking, rows)
     first, rest = (said[:1], said[1:]) if ranking.next_probe else ([], said)
     next_step = "".join(f'<p dir="auto"><strong>{code_html(line)}</strong></p>' for line in first)
     return head + table + shown + gpus + next_step + _section("Findings and excluded candidates", _list(rest))
