@@ -47,7 +47,7 @@ from vmselect.report.comparison_charts import Plot, comparison_plots, effects_pl
 from vmselect.report.notebook import comparison_html, effects_html, score_html, scores_html
 from vmselect.report.price_charts import price_section
 from vmselect.scoring.score import Score
-from vmselect.units import format_count, format_epoch_count, format_seconds, format_usd
+from vmselect.units import format_count, format_epoch_count, format_seconds, format_usd, list_some
 from vmselect.watching.summary import sum_up
 
 if TYPE_CHECKING:
@@ -485,6 +485,8 @@ def _cost_of_choosing(ranking: Ranking) -> list[list[str]]:
     spent = f"{format_usd(cost.probe_usd)} for {format_seconds(cost.probe_seconds)} of probes"
     if isinstance(cost, MethodologyCost) and cost.study_seconds:
         spent += f" and {format_usd(cost.study_usd)} for {format_seconds(cost.study_seconds)} of the convergence study"
+    if cost.without_times:
+        spent += f" (without {list_some(cost.without_times, 2)}: time or price unknown)"
     saved = f"instead of {format_usd(cost.exhaustive_usd)} for training on every candidate to the end"
     return [["Cost of choosing", f"{spent}, {saved}"]]
 

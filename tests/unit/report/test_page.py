@@ -84,6 +84,9 @@ def test_the_page_of_a_ranking_holds_its_data(pages: dict[str, str], ranking: vs
         for profile in (make_profile("g4dn.xlarge"), make_profile("g5.xlarge", 0.05))
     ]
     assert "Cost of choosing" in dict(page_data(vs.rank(probes, epochs=50))["page"]["facts"])
+    study = vs.ConvergenceStudy.from_epochs({probes[0].batch_size: [10, 12]})
+    spent = dict(page_data(vs.rank(probes, epochs=study))["page"]["facts"])["Cost of choosing"]
+    assert f"without study, batch {probes[0].batch_size}" in spent
 
 
 def test_text_and_tables_of_comparisons_need_no_script(pages: dict[str, str]) -> None:
