@@ -45,7 +45,7 @@ from vmselect.ranking.renting import describe_commitment
 from vmselect.ranking.rows import Bools, Excluded, Floats, Ints
 from vmselect.records import Profile
 from vmselect.records.forecast import NEVER_PROBED
-from vmselect.units import format_usd, list_some
+from vmselect.units import SECONDS_PER_HOUR, format_usd, list_some
 
 if TYPE_CHECKING:
     from vmselect.ranking.measures import Interruptions
@@ -207,6 +207,14 @@ class Candidates:
             for rate in np.unique(rates[together]).tolist():
                 parts.append((interruptions.at(rate).on_nodes(count), together & (rates == rate)))
         return parts
+
+    def is_interrupted_too_often(self, interruptions: Interruptions | None) -> Bools:
+        """Whether the ``interruptions`` of all nodes of each spot candidate leave no time for training."""
+        if interruptions is None:
+            return np.zeros(len(self), dtype=bool)
+        each = 1 / interruptions.uptime_seconds
+        per_second = self.interruptions_per_hour / SECONDS_PER_HOUR if interruptions.by_type else each
+        return np.asarray(self.is_spot & (per_second * self.nodes * interruptions.lost_seconds >= 1))
 
     def is_sold_in(self, markets: Sequence[str]) -> Bools:
         """Whether the market of each candidate is one of ``markets``."""
@@ -463,7 +471,19 @@ def join_offers(
         increment_seconds=increment[offer], minimum_seconds=minimum[offer], ages=catalog.ages_of(offers),
         moves=transfer.price_offers(offers) if transfer else None,
     )  # fmt: skip
-    return candidates, excluded
+    often = candidates.is_interrupted_too_often(settings.interruptions)
+    if settings.market is None or "spot" in settings.market:
+        machines = np.unique(candidates.machine_estimate[often]).tolist()
+        excluded += [_explain_too_often(machine_estimates[number]) for number in machines]
+    return candidates.take(np.flatnonzero(~often)), excluded
+
+
+def _explain_too_often(machine: MachineEstimate) -> Excluded:
+    reason = (
+        f"interruptions of its {machine.nodes} spot machines leave no time for training; save checkpoints more often "
+        "(checkpoint_minutes), or rent on demand"
+    )
+    return Excluded(f"{machine.title} (spot)", "interrupted_too_often", reason)
 
 
 def _drop_unused_gpus(

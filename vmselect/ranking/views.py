@@ -508,6 +508,7 @@ REASONS = {
     "epochs_unknown": "needs an unknown number of epochs",
     "filtered": "is left out by the filters",
     "input_bound": "cannot be predicted from steps that are limited by CPU or input",
+    "interrupted_too_often": "is interrupted too often on the spot market",
     "metric_unknown": "has an unknown final metric",
     "never_probed": "was never probed",
     "no_cost": "cannot be predicted without the operations of a step",

@@ -207,6 +207,17 @@ def test_a_machine_of_unknown_energy_is_no_safe_alternative_where_energy_decides
     assert "small (lab, here, on_demand)" in finding.remedy
 
 
+def test_spot_machines_that_are_interrupted_too_often_together_are_excluded() -> None:
+    profiles = [probe("small", 0.1), probe("small", 0.1, factors={"nodes": 4})]
+    # Each interruption loses 35 minutes, and four machines are interrupted every 30 minutes.
+    on_demand, spot = (rank(profiles, market=market, interruptions=0.5) for market in ("on_demand", "spot"))
+    assert {row.factors.get("nodes", 1) for row in on_demand} == {1, 4}
+    assert not on_demand.excluded
+    assert {row.factors.get("nodes", 1) for row in spot} == {1}
+    assert [entry.reason_code for entry in spot.excluded][:1] == ["interrupted_too_often"]
+    assert rank(profiles, market="all", interruptions=0.4).best.seconds > 0
+
+
 def test_one_of_several_spot_machines_interrupts_all_that_train_together() -> None:
     profiles = [probe("small", 0.1), probe("small", 0.1, factors={"nodes": 4})]
     one, four = (
