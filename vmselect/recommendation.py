@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 DEFAULT_BATCH_SIZE = 32
 """Batch size of Keras' ``fit`` if none is passed."""
-SMALL_GIB = 0.1
+SMALL_GIB = 0.5
 """GPU memory (GiB) below which the memory of a training is not stated in numbers: every GPU has it many times over."""
 SOURCE = "git+https://github.com/vmselect/vmselect"
 """What pip installs on a rented machine."""

@@ -84,7 +84,7 @@ def test_memory_of_a_tiny_model_is_not_stated_as_zero() -> None:
     operations = Operations.of([Operation("mm", 2e3, 3e2, 10, 10, 10, 1, 1)])
     tiny = RESNET.work.model_copy(update={"parameters": 10, "saved_bytes": 4096.0, "operations": operations})
     explained = explain_memory(ranking, RESNET.model_copy(update={"work": tiny}))
-    assert explained.startswith("Memory: batch 256 needs less than 0.1 GiB on a GPU;")
+    assert explained.startswith("Memory: batch 256 needs less than 0.5 GiB on a GPU;")
 
 
 def make_next_probe(instance_type: str, provider: str = "aws", market: str = "on_demand") -> NextProbe:
