@@ -99,6 +99,20 @@ def test_operations_that_depend_on_the_data_are_refused() -> None:
         describe(Routes(), inputs=(16,))
 
 
+def test_a_configuration_may_name_what_makes_no_model_of_it() -> None:
+    transformers = pytest.importorskip("transformers")
+
+    def make(named: str) -> Any:
+        sizes = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 64}
+        return transformers.BertConfig(**sizes, vocab_size=100, architectures=[named])
+
+    inputs = {"input_ids": (16,)}
+    with pytest.raises(vs.errors.DescriptionError, match="makes no model"):
+        vs.describe(make("GPT2LMHeadModel"), batch_size=4, inputs=inputs)
+    for named in ("Trainer", "pipeline"):  # no models
+        assert vs.describe(make(named), batch_size=4, inputs=inputs).model == "BertForMaskedLM"
+
+
 def test_compiled_by_torchscript_is_refused() -> None:
     with pytest.raises(vs.errors.DescriptionError, match=r"before torch\.jit"):
         describe(torch.jit.script(make_dense()), inputs=(120,))

@@ -76,15 +76,16 @@ def build_model(config: Config) -> Module:
     state = torch.get_rng_state()
     try:
         with torch.device("meta"):
-            if kind is not None:
+            if isinstance(kind, type) and issubclass(kind, torch.nn.Module):
                 return kind(config)
             for name, mapping in BUILDERS:
                 if type(config) in getattr(transformers, mapping, {}):
                     return getattr(transformers, name).from_config(config)
             return transformers.AutoModel.from_config(config)
-    except (ValueError, TypeError, KeyError, ImportError) as problem:
+    except Exception as problem:  # noqa: BLE001 - whatever a model makes of a configuration of another one
         raise DescriptionError(
-            f"The configuration {type(config).__name__} makes no model ({problem}). Pass a model instead."
+            f"The configuration {type(config).__name__} makes no model ({type(problem).__name__}: {problem}). "
+            "Pass a model instead."
         ) from None
     finally:
         torch.set_rng_state(state)
