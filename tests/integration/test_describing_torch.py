@@ -443,6 +443,8 @@ class TestHuggingFace:
         assert (profile.work.optimizer, profile.environment.precision) == ("adamw", "mixed_bfloat16")
         assert profile.work.method == "meta"
         assert torch.equal(torch.get_rng_state(), state)
+        options: dict[str, Any] = {"machines": ["g5.xlarge"], "records": []}
+        assert vs.recommend(trainer, **options).to_frame().equals(vs.recommend(profile, **options).to_frame())
         own = torch.optim.SGD(trainer.model.parameters(), lr=0.1)
         trainer = transformers.Trainer(trainer.model, arguments, train_dataset=rows, optimizers=(own, None))
         assert vs.describe(trainer).work.optimizer == "sgd"
