@@ -645,7 +645,8 @@ def _describe_interruptions(
         interruptions = interruptions.at(entry.per_hour)
         published = f" {entry.label} of such machines were interrupted within a month ({entry.date})."
     interruptions = interruptions.on_nodes(machine.nodes)
-    times = f"{interruptions.factor:.3g} times those without interruptions"
+    factor = f"{interruptions.factor:.3g}"
+    times = f"{factor if factor != '1' else 'less than 1.005'} times those without interruptions"
     message = f"Expected spot times and costs are {times}, not including waits for a new machine.{published}"
     remedy = "Check the interruption rate of this instance type and region."
     return Finding("spot-expected", message, remedy, "info")
