@@ -92,6 +92,8 @@ GROWTH = 0.2
 AGREEMENT = 0.7
 """Epoch times increase if the last epoch is longer than the second by the share ``GROWTH``, and Kendall's tau of the
 epoch times is at least ``AGREEMENT``."""
+MAX_COMPARED = 200
+"""Number of epochs of a long training that are compared with each other."""
 
 
 Kind = Literal[
@@ -544,10 +546,14 @@ def _find_growth(profile: Profile) -> Causes:
     seconds = [epoch.seconds for epoch in profile.timeline.epochs if epoch.complete][1:]
     if len(seconds) < MIN_EPOCHS - 1:
         return
-    pairs = list(combinations(seconds, 2))
-    agreement = sum((later > earlier) - (later < earlier) for earlier, later in pairs) / len(pairs)
     growth = seconds[-1] / seconds[0] - 1 if seconds[0] > 0 else 0.0
-    if growth >= GROWTH and agreement >= AGREEMENT:
+    if growth < GROWTH:
+        return
+    count = min(len(seconds), MAX_COMPARED)
+    chosen = [seconds[(len(seconds) - 1) * number // (count - 1)] for number in range(count)]
+    pairs = list(combinations(chosen, 2))
+    agreement = sum((later > earlier) - (later < earlier) for earlier, later in pairs) / len(pairs)
+    if agreement >= AGREEMENT:
         evidence = {"second_epoch_seconds": seconds[0], "last_epoch_seconds": seconds[-1], "growth_share": growth}
         yield Cause("slowing-down", evidence)
 

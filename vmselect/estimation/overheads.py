@@ -756,11 +756,12 @@ def _assume(profile: Profile, readings: Readings, workload: Workload, step: Leve
 
 def check_validation_schedule(profile: Profile) -> Iterator[Finding]:
     """Yield a finding if complete epochs had no validation although the setup validates after every epoch."""
-    setup, validated = profile.setup, sorted({validation.epoch for validation in profile.timeline.validations})
+    setup, seen = profile.setup, {validation.epoch for validation in profile.timeline.validations}
+    validated = sorted(seen)
     if not validated or setup.validation_freq > 1 or setup.validation_from or setup.validations_per_epoch:
         return
     whole = {epoch.epoch for epoch in profile.timeline.epochs if epoch.complete}
-    if profile.outcome != "given" and any(epoch not in validated for epoch in whole if epoch < validated[-1]):
+    if profile.outcome != "given" and any(epoch not in seen for epoch in whole if epoch < validated[-1]):
         yield Finding(
             "validation-schedule",
             f"{profile.title}: only {len(validated)} of {validated[-1] + 1} epochs were followed by a validation, the "

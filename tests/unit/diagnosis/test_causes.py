@@ -4,6 +4,7 @@ import pytest
 
 import vmselect as vs
 from tests.support.profiles import make_epoch_profile, make_profile
+from vmselect.diagnosis import causes
 from vmselect.errors import ArgumentError
 from vmselect.records import Boundary, FirstStep, Gpu, InputWait
 from vmselect.records.usage import Limits, Summary, Usage
@@ -215,6 +216,16 @@ def test_throttled_gpus(cause):
 )
 def test_epochs_that_grow(seconds, expected):
     assert codes(make_epoch_profile("a", *seconds)) == expected
+
+
+def test_of_thousands_of_epochs_some_are_compared(monkeypatch):
+    compared = []
+    pairs = causes.combinations
+    monkeypatch.setattr(causes, "combinations", lambda items, size: compared.append(len(items)) or pairs(items, size))
+    growing = [30 + 0.01 * number for number in range(5_000)]
+    (found,) = vs.diagnose(make_epoch_profile("a", 50, *growing))
+    assert (found.code, found.evidence["last_epoch_seconds"]) == ("slowing-down", growing[-1])
+    assert compared == [causes.MAX_COMPARED]
 
 
 @pytest.mark.parametrize(
