@@ -586,13 +586,13 @@ class Catalog:
         return Offer.model_construct(**{**values, "retired": bool(values["retired"])})  # the table is validated
 
 
-def describe_doubt(offer: Offer, catalog: Catalog, *, stale: bool) -> str:
+def explain_flaw(offer: Offer, catalog: Catalog, *, stale: bool) -> str:
     """Return why the price of an ``offer`` of ``catalog`` may be wrong: it is implausible; with ``stale``, or stale.
 
     The text is empty if it is neither.
 
     >>> catalog = Catalog.embedded("2026-08-22")
-    >>> describe_doubt(catalog.offer("p5.48xlarge", region="ap-southeast-3", market="spot"), catalog, stale=True)
+    >>> explain_flaw(catalog.offer("p5.48xlarge", region="ap-southeast-3", market="spot"), catalog, stale=True)
     'the spot price 75.9552 is not below the on-demand price 75.9552'
     """
     flags = catalog.unrestricted.check()

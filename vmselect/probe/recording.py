@@ -433,8 +433,7 @@ class Recording:
             if kind == "epoch":  # a garbage collection stays part of the epoch: there is no step to exclude it from
                 self._pauses.stop()
             self._file = RecordFile(target) if target is not None and self.is_chief else None
-            self._next_write, self._next_draft = 0.0, math.inf
-            self._warned = False
+            self._next_write, self._next_draft, self._warned = 0.0, math.inf, False
             self.observer: Observer | None = None
             """Follows the training while it runs, such as the account of :class:`vmselect.Watch`."""
             self.stop_requested = False
@@ -785,8 +784,7 @@ class Recording:
             self._fixed_bytes = environment.read_fixed_bytes(self.model)
         if not self._fixed_bytes and self.torch_state is not None and self.timer.steps:
             self._fixed_bytes = environment.read_torch_bytes(self.torch_state)
-        peak, details = reading
-        return {"peak_gpu_memory_bytes": peak, "gpu_memory": GpuMemory(**details, **self._fixed_bytes)}
+        return {"peak_gpu_memory_bytes": reading[0], "gpu_memory": GpuMemory(**reading[1], **self._fixed_bytes)}
 
     def _warn_once(self, problem: Exception) -> None:
         """Print a line about the first ``problem`` of the record; the training continues."""

@@ -490,7 +490,7 @@ class Plan:
 
     def _quote(self, trial: Trial, catalog: Catalog) -> tuple[float, str]:
         """Return the USD per hour of one node, and its cloud and region as text ("" if they are unknown)."""
-        from vmselect.catalog.catalog import describe_doubt
+        from vmselect.catalog.catalog import explain_flaw
 
         machine, name = trial.machine, trial.instance_type
         if machine.usd_per_hour is not None or name is None:
@@ -511,9 +511,9 @@ class Plan:
                 return 0.0, ""  # not rented
             raise PlanError(f"Trial {trial.id} has no price: {unknown}", ("factors", "instance_type")) from None
         # A price of half of the true one would let the sweep spend twice its budget.
-        if doubt := describe_doubt(offer, catalog, stale=False):
+        if flaw := explain_flaw(offer, catalog, stale=False):
             raise PlanError(
-                f"The price of trial {trial.id} ({name}, {offer.region}) cannot be relied on: {doubt}. Set "
+                f"The price of trial {trial.id} ({name}, {offer.region}) cannot be relied on: {flaw}. Set "
                 "'usd_per_hour' of its machine, pass your own price in a catalog, or run `vmselect prices refresh`.",
                 ("factors", "instance_type"),
             )

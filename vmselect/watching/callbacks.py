@@ -23,7 +23,7 @@ from vmselect._checks import (
 )
 from vmselect._io import Place
 from vmselect.catalog import MARKETS, Catalog, Offer
-from vmselect.catalog.catalog import describe_doubt
+from vmselect.catalog.catalog import explain_flaw
 from vmselect.catalog.interruptions import find_class
 from vmselect.convergence import ConvergenceStudy
 from vmselect.errors import ArgumentError, ProbeError, VmselectError
@@ -296,8 +296,8 @@ class Watch(IterationProbe):
         if self.usd_per_hour is not None or self.budget_usd is None:
             return
         catalog = self.catalog or Catalog.default()
-        if doubt := describe_doubt(self._find_offer(profile, catalog), catalog, stale=not catalog.stale):
-            say(f"the budget is watched at a price that may be wrong: {doubt}. Pass usd_per_hour= to the watch.")
+        if flaw := explain_flaw(self._find_offer(profile, catalog), catalog, stale=not catalog.stale):
+            say(f"the budget is watched at a price that may be wrong: {flaw}. Pass usd_per_hour= to the watch.")
 
     def _find_earlier(self, recording: Recording) -> Earlier:
         """Earlier parts of this training, by the records in the folder of the watch."""

@@ -333,7 +333,7 @@ def test_the_price_is_that_of_the_catalog(clock: Clock) -> None:
 
 
 @pytest.mark.parametrize(
-    ("usd", "date", "source", "doubted"),
+    ("usd", "date", "source", "reported"),
     [
         (7.2, "2026-08-30", "skypilot", False),
         (7.2, "2025-01-01", "skypilot", True),
@@ -341,15 +341,15 @@ def test_the_price_is_that_of_the_catalog(clock: Clock) -> None:
         (0.01, "2026-08-30", "user", False),
     ],
 )
-def test_a_budget_at_a_doubtful_price_is_reported(
-    clock: Clock, capsys: pytest.CaptureFixture[str], usd: float, date: str, source: str, doubted: bool
+def test_a_budget_at_an_unreliable_price_is_reported(
+    clock: Clock, capsys: pytest.CaptureFixture[str], usd: float, date: str, source: str, reported: bool
 ) -> None:
     offer = {"provider": "lab", "instance_type": "box", "region": "here", "usd_per_hour": usd, "date": date,
              "source": source, "gpu_model": "H100", "gpu_count": 1}  # fmt: skip
     catalog = vs.Catalog.default().with_offers([offer])
     watch = make_watch(usd_per_hour=None, catalog=catalog, market="on_demand", region="here", budget_usd=100)
     train(watch, clock, epochs=2)
-    assert ("usd_per_hour" in capsys.readouterr().err) is doubted
+    assert ("usd_per_hour" in capsys.readouterr().err) is reported
     assert watch.status.usd is not None
 
 
