@@ -7,7 +7,7 @@ from datetime import timedelta
 
 from tests.support.forecasts import START
 from tests.support.profiles import make_profile
-from vmselect.probe.recording import KILLED
+from vmselect.probe.endings import KILLED
 from vmselect.records import Boundary, Epoch, Profile, Steps, Validation
 
 EPOCHS, STEP, FIRST, INIT, STARTUP, VALIDATION, BOUNDARY = 10, 0.1, 0.9, 2.0, 0.5, 0.3, 0.2

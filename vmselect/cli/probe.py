@@ -147,7 +147,7 @@ def run_script(
     **options: Any,
 ) -> ScriptRun:
     """Run ``script`` with a probe in each of its trainings, and print what was measured."""
-    from vmselect.probe.recording import check_target
+    from vmselect.probe.options import check_target
     from vmselect.probe.script import ScriptFailed, probe_script
 
     command = context.info_name

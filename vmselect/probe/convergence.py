@@ -26,15 +26,8 @@ from vmselect.errors import ArgumentError, ProbeError, ProfileError
 from vmselect.probe import environment
 from vmselect.probe.facts import FitFacts
 from vmselect.probe.keras import Logs, PlainCallback, read_fit
-from vmselect.probe.recording import (
-    Factors,
-    RecordPath,
-    check_record_path,
-    check_target,
-    choose_path,
-    read_factors,
-    warn_of,
-)
+from vmselect.probe.options import Factors, RecordPath, check_record_path, check_target, choose_path, read_factors
+from vmselect.probe.recording import warn_of
 from vmselect.probe.sampling import Observation, check_sample, watch_call
 from vmselect.records.convergence import ConvergenceRun, Curve, StoppingRule, as_logged
 from vmselect.records.training import MAX_EPOCHS

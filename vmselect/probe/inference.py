@@ -31,18 +31,11 @@ from vmselect._checks import (
     suggest_fields,
 )
 from vmselect.errors import ArgumentError, ProbeError, ProfileError
+from vmselect.probe.endings import EndWatch, classify
 from vmselect.probe.environment import attempt, count_parameters, name_model
 from vmselect.probe.keras import Logs, PlainCallback, find_call, positive
-from vmselect.probe.recording import (
-    CommonOptions,
-    EndWatch,
-    MachineFacts,
-    check_target,
-    choose_path,
-    classify,
-    read_facts,
-    warn_of,
-)
+from vmselect.probe.options import CommonOptions, check_target, choose_path
+from vmselect.probe.recording import MachineFacts, read_facts, warn_of
 from vmselect.probe.sampling import Observation, watch_call
 from vmselect.probe.timer import Reservoir
 from vmselect.records.inference import (

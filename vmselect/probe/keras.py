@@ -19,6 +19,7 @@ from typing import Any, ClassVar, Literal, TypeAlias
 from vmselect._checks import check_count, maybe, suggest_fields
 from vmselect.errors import ProbeError
 from vmselect.probe.checkpoints import Scratch, bind_elsewhere, describe_saving, find_writers
+from vmselect.probe.endings import EndWatch, release_data_before_exit
 from vmselect.probe.environment import (
     CallbackList,
     Model,
@@ -29,14 +30,8 @@ from vmselect.probe.environment import (
 )
 from vmselect.probe.facts import FitFacts, find_earliest_stop
 from vmselect.probe.input_wait import StepTrace
-from vmselect.probe.recording import (
-    CallbackProbe,
-    EndWatch,
-    Recording,
-    StepProbe,
-    check_uncut,
-    release_data_before_exit,
-)
+from vmselect.probe.options import check_uncut
+from vmselect.probe.recording import CallbackProbe, Recording, StepProbe
 from vmselect.probe.timer import StepBlocks, StepTimer
 
 Logs = Mapping[str, Any] | None

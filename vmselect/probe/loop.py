@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from vmselect._checks import check_callable, check_count, check_flag, check_name, check_seconds, maybe, suggest_fields
 from vmselect.errors import ProbeError
 from vmselect.probe.environment import name_loop_backend, synchronize_devices
-from vmselect.probe.recording import Factors, Metrics, Options, Probe, Recording, RecordPath
+from vmselect.probe.options import Factors, Metrics, Options, RecordPath
+from vmselect.probe.recording import Probe, Recording
 from vmselect.probe.sampling import Alarm
 
 if TYPE_CHECKING:

@@ -2,32 +2,14 @@
 
 A :class:`Recording` contains the timer and collects all fields of the profile. It writes a draft of the profile while
 the training runs, so that the measurements are not lost if the process is killed.
-
-:class:`Options` has the arguments that the probes share. Environment variables provide default values for some of them:
-a program that starts training scripts can set ``VMSELECT_FOLDER`` and ``VMSELECT_FACTORS``, and the probes in these
-scripts then need no arguments.
-
-Keras calls no callback when ``fit`` raises. An :class:`EndWatch` detects the end of a training in three ways:
-
-* it wraps the function that executes a step, and so receives its exceptions;
-* it waits for the deletion of Keras' callback list, which exists as long as ``fit`` runs, or for the exit of the
-  interpreter;
-* it handles SIGTERM, which by default ends a process at once.
 """
 
 from __future__ import annotations
 
-import atexit
-import gc
-import json
 import math
-import os
 import re
-import signal
 import sys
-import threading
 import uuid
-import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass
@@ -36,25 +18,25 @@ from numbers import Real
 from types import FrameType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypedDict
 
-from vmselect._checks import (
-    check_count,
-    check_factors,
-    check_flag,
-    check_mapping,
-    check_name,
-    check_seconds,
-    maybe,
-    show,
-    suggest_fields,
-)
-from vmselect._io import Place, check_place, default_folder
-from vmselect.errors import ArgumentError, ProbeError, ProfileError, VmselectError
+from vmselect._checks import check_count, check_flag, check_seconds, maybe, suggest_fields
+from vmselect._io import Place
+from vmselect.errors import ProbeError, ProfileError, VmselectError
 from vmselect.probe import environment
 from vmselect.probe.calls import FirstCalls
 from vmselect.probe.compiling import CompileTimes
+from vmselect.probe.endings import KILLED, EndWatch, classify
 from vmselect.probe.environment import Model, Optimizer, Tensor
 from vmselect.probe.facts import FitFacts, TrainingFacts
-from vmselect.probe.sampling import Alarm, Observation, check_sample
+from vmselect.probe.options import (
+    Factors,
+    Options,
+    check_target,
+    check_uncut,
+    choose_path,
+    evaluate_metrics,
+    read_factors,
+)
+from vmselect.probe.sampling import Observation
 from vmselect.probe.timer import PauseWatch, StepBlocks, StepTimer, build_timeline
 from vmselect.units import format_seconds
 
@@ -63,258 +45,6 @@ if TYPE_CHECKING:
     from vmselect.records.training import EpochLogs, Outcome, Profile
     from vmselect.records.usage import Phase, Usage
     from vmselect.records.work import Work
-
-# -- arguments -------------------------------------------------------------------------------------
-
-Metrics = Mapping[str, float | Callable[[], float]]
-Factors = Mapping[str, bool | int | float | str]
-RecordPath = str | os.PathLike[str] | Literal[False] | None
-"""Where a probe writes its record: None for the default folder, False for nowhere."""
-
-
-@dataclass(eq=False, repr=False)
-class CommonOptions:
-    """Arguments that all probes share. An invalid argument raises an error with its name."""
-
-    path: RecordPath = None
-    _: KW_ONLY
-    batch_size: int | None = None
-    instance_type: str | None = None
-    region: str | None = None
-    factors: Factors | None = None
-    sample: float | None = 1.0
-    verbose: int = 1
-
-    def __post_init__(self) -> None:
-        self.path = check_record_path(self.path)
-        self.batch_size = maybe(check_count, "batch_size", self.batch_size)
-        self.instance_type = maybe(check_name, "instance_type", self.instance_type)
-        self.region = maybe(check_name, "region", self.region)
-        self.factors = check_factors("factors", self.factors)
-        self.sample, _ = check_sample(self.sample, None)
-        self.verbose = check_count("verbose", self.verbose, least=0)
-
-    def print_line(self, line: str) -> None:
-        """Print a line about the measurement, unless ``verbose`` is 0."""
-        if self.verbose:
-            sys.stdout.write(f"vmselect: {line}\n")
-            sys.stdout.flush()
-
-
-@dataclass(eq=False, repr=False, kw_only=True)
-class Options(CommonOptions):
-    """Arguments that all probes of trainings share."""
-
-    metrics: Metrics | None = None
-    name: str | None = None
-    alarm: Alarm | None = None
-
-    describing_seconds = 1.0  # no annotation: it is no argument of the probes
-    """Longest time of the description that is made after the measurement."""
-    describes_only = False
-    """Whether the program ends before the first step of a training that can be described without it."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        metrics = check_mapping("metrics", {} if self.metrics is None else self.metrics)
-        self.metrics = {
-            name: metric if callable(metric) else _as_number(name, metric) for name, metric in metrics.items()
-        }
-        self.name = maybe(check_name, "name", self.name)
-        self.sample, self.alarm = check_sample(self.sample, self.alarm)
-
-
-def check_uncut(stop: bool, **limits: Any) -> None:
-    """Raise an error if ``stop`` is False and one of the arguments ``limits``, which end a training early, is given."""
-    for name, limit in limits.items():
-        if not stop and limit is not None:
-            raise ArgumentError(
-                f"{name}= ends the training early, but stop=False records the whole training. Pass only one of the two."
-            )
-
-
-def evaluate_metrics(metrics: Metrics) -> dict[str, float]:
-    """Return the values of all metrics as numbers. Metrics that are functions are called."""
-    return {name: _as_number(name, metric() if callable(metric) else metric) for name, metric in metrics.items()}
-
-
-def read_factors(factors: Factors | None) -> Factors:
-    """Return the factors in the environment variable ``VMSELECT_FACTORS``, overridden by ``factors``."""
-    text = os.environ.get("VMSELECT_FACTORS", "").strip()
-    try:
-        defined = json.loads(text) if text else None
-    except ValueError:
-        defined = text
-    return check_factors("VMSELECT_FACTORS", defined) | dict(factors or {})
-
-
-def check_record_path(path: RecordPath) -> Place | Literal[False] | None:
-    """Return the argument ``path`` of a probe as a path or URL; None and False stay as they are."""
-    return path if path is None or path is False else check_place("path", path)
-
-
-def choose_path(path: RecordPath) -> Place | None:
-    """Return the path or URL for a record: ``path``, else the default folder; None if ``path`` is False."""
-    chosen = check_record_path(path)
-    return default_folder() if chosen is None else chosen or None
-
-
-def warn_of(problem: Exception) -> None:
-    """Print a line about a ``problem`` of a record, because what was measured must not fail with it."""
-    fact = str(problem) if isinstance(problem, VmselectError) else f"{type(problem).__name__}: {problem}"
-    with suppress(OSError, ValueError):  # a closed standard error
-        sys.stderr.write(f"vmselect: the program continues, but its record is incomplete: {fact}\n")
-
-
-def check_target(path: Place | None, kind: str) -> None:
-    """Raise an error before a measurement if a record of this ``kind`` could not be written to ``path`` afterwards."""
-    from vmselect.records import files
-
-    if path is not None:
-        files.check_target(path, kind)
-
-
-def _as_number(name: str, value: Any) -> float:
-    try:
-        number = float(value)  # also converts scalars of frameworks
-    except (TypeError, ValueError, OverflowError):
-        number = math.nan
-    if not math.isfinite(number) or isinstance(value, str):
-        raise ArgumentError(
-            f"metrics[{name!r}] must be a number or a function that returns a number, not {show(value)}."
-        )
-    return number
-
-
-# -- the end of a training -------------------------------------------------------------------------
-
-EndOutcome = Literal["interrupted", "out_of_memory"]
-OnEnd = Callable[[BaseException | None, str | None], None]
-"""Function that is called with the exception that ended a training, or with None and a text that describes the end."""
-
-_MEMORY_ERRORS = {"ResourceExhaustedError", "OutOfMemoryError"}
-_MEMORY_MESSAGE = re.compile("resource_exhausted|oom when allocating|out of memory|can('t|not) allocate memory", re.I)
-
-
-class EndWatch:
-    """Calls ``on_end`` once if a training ends before :meth:`stop` is called.
-
-    ``anchor`` is an object that exists as long as the training runs; its deletion is taken as the end.
-    """
-
-    def __init__(self, on_end: OnEnd, *, anchor: object) -> None:
-        self._on_end = on_end
-        self._guards: list[tuple[weakref.ref[Any], str, Any, Any]] = []
-        self._signal_set = self._over = False
-        self._process = os.getpid()
-        # If the anchor outlives the training, the exit of the interpreter ends the watch.
-        self._finalizer = weakref.finalize(anchor, self._on_deletion)
-        self._watch_signal()
-
-    def guard(self, owner: Any, name: str) -> None:
-        """Wrap the method ``name`` of ``owner``, so that an exception in it is detected as the end of the training."""
-        function = vars(owner).get(name)
-        if function is None or any(name == guard[1] for guard in self._guards):
-            return
-
-        def guarded(*arguments: Any, **options: Any) -> Any:
-            try:
-                return function(*arguments, **options)
-            except BaseException as error:
-                # Keras' loops over data end with one of these two exceptions.
-                if not isinstance(error, StopIteration) and type(error).__name__ != "OutOfRangeError":
-                    self._end(error, None)
-                raise
-
-        self._guards.append((weakref.ref(owner), name, function, guarded))
-        setattr(owner, name, guarded)
-
-    def release(self, name: str | None = None) -> None:
-        """Replace the wrapped method ``name``, or all wrapped methods if it is None, by the original."""
-        for guard in [guard for guard in self._guards if name in (None, guard[1])]:
-            self._guards.remove(guard)
-            reference, guarded_name, before, guarded = guard
-            owner = reference()
-            if owner is not None and vars(owner).get(guarded_name) is guarded:
-                setattr(owner, guarded_name, before)
-
-    def stop(self) -> None:
-        """Stop watching. Called when the training has ended normally or its end has been detected."""
-        self._over = True
-        self.release()
-        self._finalizer.detach()
-        if self._signal_set and threading.current_thread() is threading.main_thread():
-            if signal.getsignal(signal.SIGTERM) == self._on_signal:
-                signal.signal(signal.SIGTERM, signal.SIG_DFL)
-            self._signal_set = False
-
-    def _end(self, error: BaseException | None, detail: str | None) -> None:
-        self.stop()
-        self._on_end(error, detail)
-
-    def _on_deletion(self) -> None:
-        if os.getpid() == self._process:  # otherwise a forked child exits, and the training continues
-            self._end(sys.exc_info()[1] or getattr(sys, "last_value", None), None)
-
-    def _watch_signal(self) -> None:
-        # If the user has set a handler, it raises or exits, which is detected in the other two ways.
-        if threading.current_thread() is not threading.main_thread():
-            return
-        handler = signal.getsignal(signal.SIGTERM)
-        # A watch that was stopped in another thread could not restore the signal handler.
-        left = getattr(handler, "__self__", None)
-        if handler == signal.SIG_DFL or (isinstance(left, EndWatch) and left._over):
-            signal.signal(signal.SIGTERM, self._on_signal)
-            self._signal_set = True
-
-    def _on_signal(self, number: int, _frame: Any) -> None:
-        if os.getpid() == self._process:
-            self._end(None, TERMINATED)
-        else:  # a forked child inherits the handler, and has nothing to report
-            signal.signal(number, signal.SIG_DFL)
-        os.kill(os.getpid(), number)  # with the default action restored, end as without the probe
-
-
-def release_data_before_exit() -> None:
-    """Make TensorFlow's prefetching thread end before the interpreter exits.
-
-    The thread prefetches from a Python dataset, even after a probe ended the epoch early. If it still runs at exit,
-    thread and interpreter wait for each other forever. A garbage collection at exit deletes the iterator, which ends
-    the thread.
-    """
-    if "tensorflow" in sys.modules:
-        atexit.unregister(gc.collect)  # once is enough for any number of trainings
-        atexit.register(gc.collect)
-
-
-def classify(error: BaseException | None, detail: str | None = None) -> tuple[EndOutcome, str | None]:
-    """Return the outcome of a training that ended with ``error`` or for the reason ``detail``, and a line of text.
-
-    The outcome is "out_of_memory" or "interrupted"; the text describes how the training ended.
-    """
-    if error is None:
-        return "interrupted", detail
-    if isinstance(error, KeyboardInterrupt):
-        return "interrupted", "KeyboardInterrupt: the user stopped it with Ctrl-C"
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    # TensorFlow's message begins with "Graph execution error:" and mentions memory much later.
-    relevant = next(filter(_MEMORY_MESSAGE.search, lines), lines[0] if lines else "")
-    text = f"{type(error).__name__}: {relevant}" if relevant else type(error).__name__
-    return ("out_of_memory" if is_out_of_memory(error) else "interrupted"), text[:300]
-
-
-def is_out_of_memory(error: BaseException) -> bool:
-    """Return whether ``error``, or the exception that caused it, states that host or device memory was exhausted."""
-    if isinstance(error, MemoryError) or type(error).__name__ in _MEMORY_ERRORS:
-        return True
-    # XLA and torch raise plain runtime errors; only the message identifies them.
-    technical = isinstance(error, RuntimeError) or type(error).__module__.startswith(("tensorflow", "jax", "torch"))
-    if technical and _MEMORY_MESSAGE.search(str(error)):
-        return True
-    return error.__cause__ is not None and is_out_of_memory(error.__cause__)
-
-
-# -- recording -------------------------------------------------------------------------------------
 
 Kind = Literal["iteration", "epoch", "loop"]
 
@@ -328,11 +58,6 @@ steady ones. With fewer, the width of an estimate's interval would come from def
 SHARE = 0.02
 """Largest share of the time that is spent on writing drafts. A large draft is written less often."""
 
-KILLED = "the process ended without an error message: it was killed, or the machine was shut down"
-TERMINATED = "SIGTERM"
-PREEMPTED = KILLED, TERMINATED
-"""Details of a training that was ended from outside, as when a spot machine is reclaimed."""
-
 
 class MachineFacts(TypedDict):
     """Fields of a record that describe the machine and the factors; they do not depend on the measurement."""
@@ -340,6 +65,13 @@ class MachineFacts(TypedDict):
     environment: Environment
     placement: Placement
     factors: Mapping[str, Any]
+
+
+def warn_of(problem: Exception) -> None:
+    """Print a line about a ``problem`` of a record, because what was measured must not fail with it."""
+    fact = str(problem) if isinstance(problem, VmselectError) else f"{type(problem).__name__}: {problem}"
+    with suppress(OSError, ValueError):  # a closed standard error
+        sys.stderr.write(f"vmselect: the program continues, but its record is incomplete: {fact}\n")
 
 
 def read_environment(model: Model = None, backend: str | None = None) -> Environment:

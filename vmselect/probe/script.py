@@ -26,7 +26,8 @@ from vmselect.probe.environment import Callback, Model, Trainer, mark_start
 from vmselect.probe.gradients import AUTOGRAD_MODULE, JAX_MODULE, Evidence, GaveUp
 from vmselect.probe.keras import IterationProbe, KerasProbe
 from vmselect.probe.loop import LoopProbe
-from vmselect.probe.recording import EnoughTrainings, Options
+from vmselect.probe.options import Options
+from vmselect.probe.recording import EnoughTrainings
 from vmselect.probe.saves import Save, after_import, end_other_processes, stop_at_saves
 from vmselect.probe.tape_script import DATASET_MODULE, FUNCTION_MODULE, ITERATOR_MODULE, TAPE_MODULE, TapeScript
 from vmselect.probe.torch_script import (

@@ -29,7 +29,8 @@ from vmselect._checks import check_count, check_flag, check_number, maybe, sugge
 from vmselect._io import S3_PROTOCOLS, Address, open_files, read_address, translating
 from vmselect.errors import ArgumentError, TransferError
 from vmselect.probe.inference import run_together
-from vmselect.probe.recording import CommonOptions, Factors, RecordPath, check_target, choose_path, read_facts
+from vmselect.probe.options import CommonOptions, Factors, RecordPath, check_target, choose_path
+from vmselect.probe.recording import read_facts
 from vmselect.probe.sampling import Observation
 from vmselect.records.base import new_id
 from vmselect.records.egress import egress_price

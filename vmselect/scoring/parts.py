@@ -6,7 +6,7 @@ from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from vmselect.probe.recording import PREEMPTED
+from vmselect.probe.endings import PREEMPTED
 from vmselect.units import format_seconds
 
 if TYPE_CHECKING:

@@ -29,7 +29,8 @@ from vmselect.convergence import ConvergenceStudy
 from vmselect.errors import ArgumentError, ProbeError, VmselectError
 from vmselect.probe.keras import IterationProbe, KerasProbe
 from vmselect.probe.loop import LoopProbe
-from vmselect.probe.recording import Probe, Recording, RecordPath, choose_path, warn_of
+from vmselect.probe.options import RecordPath, choose_path
+from vmselect.probe.recording import Probe, Recording, warn_of
 from vmselect.probe.trainers import HuggingFaceProbe, LightningProbe
 from vmselect.ranking import Interruptions
 from vmselect.records.identity import count_nodes

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from vmselect.errors import VmselectError
 from vmselect.intervals import Interval
-from vmselect.probe.recording import KILLED
+from vmselect.probe.endings import KILLED
 from vmselect.records import Forecast, Profile, Record
 from vmselect.records.identity import distinct
 from vmselect.scoring.parts import Parts, epoch_seconds

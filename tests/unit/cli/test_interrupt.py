@@ -13,7 +13,7 @@ from tests.support.profiles import make_profile
 from vmselect import cli
 from vmselect.cli import STOPPED
 from vmselect.diagnosis.checks import check_profile
-from vmselect.probe.recording import classify
+from vmselect.probe.endings import classify
 
 IMPORTING = """
 import os, runpy, signal, sys

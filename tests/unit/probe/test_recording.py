@@ -13,7 +13,8 @@ from types import SimpleNamespace
 import pytest
 
 import vmselect as vs
-from vmselect.probe.recording import EndWatch, Recording
+from vmselect.probe.endings import EndWatch
+from vmselect.probe.recording import Recording
 
 
 class Anchor:

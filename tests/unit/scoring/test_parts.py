@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import vmselect as vs
 from tests.support.forecasts import make_forecast
 from tests.support.parts import BOUNDARY, EPOCHS, FIRST, INIT, STARTUP, STEP, VALIDATION, make_part, split
-from vmselect.probe.recording import KILLED
+from vmselect.probe.endings import KILLED
 from vmselect.scoring.parts import Parts
 from vmselect.watching.moves import count_epochs_left
 

@@ -16,7 +16,8 @@ import pytest
 
 import vmselect as vs
 from vmselect.probe import recording
-from vmselect.probe.recording import KILLED, SHARE, TERMINATED
+from vmselect.probe.endings import KILLED, TERMINATED
+from vmselect.probe.recording import SHARE
 from vmselect.scoring.parts import find_parts
 from vmselect.watching import account
 from vmselect.watching.account import Account, Earlier, Status
