@@ -50,8 +50,9 @@ app = typer.Typer(
     name="vmselect",
     cls=_Commands,
     help="Find out which cloud VM to rent to train a model, how long the training takes there, and what it costs.\n\n"
-    "First measure the training for a few seconds on each machine type: vmselect probe train.py\n\n"
-    "Then rank the machine types on any computer: vmselect rank profiles/ --epochs 50\n\n"
+    "On a computer without a GPU, rank the machines of all clouds: vmselect recommend train.py\n\n"
+    "On a machine with a GPU, measure the training for a few seconds: vmselect probe train.py\n\n"
+    "Then rank again, anywhere, with what was measured: vmselect recommend --epochs 50\n\n"
     "Findings show options as arguments of the Python library: batch_size= means the option --batch-size.\n\n"
     "Every command prints JSON with --json; vmselect schema describes it.\n\n"
     "Exit codes: 0 success, 1 a warning was found or no machine meets the limits, 2 error, 130 Ctrl-C.",

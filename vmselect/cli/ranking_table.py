@@ -6,7 +6,7 @@ import math
 import shlex
 import shutil
 import sys
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -24,16 +24,21 @@ from vmselect.cli.output import (
     print_json,
     print_table,
 )
-from vmselect.units import format_brief_seconds, format_brief_usd, format_chance, format_count, format_usd
+from vmselect.units import format_brief_seconds, format_brief_usd, format_chance, format_count, format_usd, printable
 
 if TYPE_CHECKING:
     from vmselect.ranking import Ranking, Row
+    from vmselect.ranking.rows import Excluded
     from vmselect.ranking.views import Line
 
-VerboseOption = Annotated[bool, flag("--verbose", "-v", help="Also print findings and all excluded candidates.")]
+VerboseOption = Annotated[
+    bool, flag("--verbose", "-v", help="Also print findings, and excluded candidates with their reasons.")
+]
 
 MAX_EXCLUDED = 3
 """Number of excluded candidates that are printed with their reasons. More are counted, unless --verbose is given."""
+MAX_NAMED = 8
+"""Number of further names on the line of candidates with the same kind of reason; --json has all of them."""
 BAR_WIDTH = 10
 WIDTH_WITH_BARS = 96
 """A narrower terminal gets no bars: the interval of the cost says the same, relative to the cost."""
@@ -219,13 +224,30 @@ def _remarks(ranking: Ranking, table: Sequence[Line], *, verbose: bool) -> list[
     for name in ranking.settings.measured if len(ranking.settings.epochs) > 1 and ranking else ():
         lines += [f"By {name}: {change}." for change in ranking.crossovers(name)[:5]]
     excluded = ranking.deciding_excluded
-    reasons = [f"Excluded: {candidate}." for candidate in excluded]
-    if verbose:  # findings first: a catalog excludes hundreds of candidates
-        return [*lines, *describe_findings(ranking, rows), *reasons]
-    lines += reasons if len(excluded) <= MAX_EXCLUDED else []
+    if verbose:
+        return [*lines, *describe_findings(ranking, rows), *_exclusions(excluded)]
+    lines += _exclusions(excluded) if len(excluded) <= MAX_EXCLUDED else []
     # The headline of an empty ranking counts what is excluded.
     folded = len(excluded) if ranking and len(excluded) > MAX_EXCLUDED else 0
     return lines + _count_findings(ranking, rows, excluded=folded)
+
+
+def _exclusions(excluded: Iterable[Excluded]) -> list[str]:
+    """A line per excluded candidate; of many with the same kind of reason, one line with an example and some names."""
+    from vmselect.ranking.views import describe_reason
+
+    by_reason: dict[str, list[Excluded]] = {}
+    for entry in excluded:
+        by_reason.setdefault(entry.reason_code, []).append(entry)
+    lines = []
+    for code, entries in by_reason.items():
+        if len(entries) <= MAX_EXCLUDED:
+            lines += [f"Excluded: {entry}." for entry in entries]
+            continue
+        names = "; ".join(entry.candidate for entry in entries[1 : MAX_NAMED + 1])
+        more = f"; and {len(entries) - MAX_NAMED - 1} more" if len(entries) > MAX_NAMED + 1 else ""
+        lines.append(f"Excluded: {describe_reason(code, len(entries))}. {entries[0]}. Also {printable(names)}{more}.")
+    return lines
 
 
 def _count_findings(ranking: Ranking, rows: Sequence[Row], *, excluded: int) -> list[str]:

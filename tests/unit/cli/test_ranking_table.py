@@ -6,6 +6,7 @@ import io
 import re
 import shlex
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ import pytest
 import vmselect as vs
 from vmselect.cli.demo import DESCRIPTIONS, FOUNDING_RECORDS, assumed_probe, rank_example
 from vmselect.cli.output import LEAST_WIDTH, Format
-from vmselect.cli.ranking_table import print_ranking
+from vmselect.cli.ranking_table import MAX_EXCLUDED, print_ranking
 from vmselect.ranking.views import NOT_MEASURED, fold_similar
 from vmselect.records import Operations
 from vmselect.units import format_brief_seconds, format_brief_usd, format_chance, format_usd
@@ -205,3 +206,15 @@ def test_the_basis_below_a_table_is_that_of_its_lines(capsys: pytest.CaptureFixt
     for top, stated in ((1, True), (2, False)):
         print_ranking(ranking, top=top, format=Format.table)
         assert (NOT_MEASURED["predicted"] in capsys.readouterr().err) is stated
+
+
+def test_many_exclusions_of_one_kind_are_one_line(short: vs.Ranking, capsys: pytest.CaptureFixture[str]) -> None:
+    print_ranking(short, top=10, format=Format.table, verbose=True)
+    lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("Excluded: ")]
+    numbers = Counter(entry.reason_code for entry in short.deciding_excluded)
+    assert max(numbers.values()) > MAX_EXCLUDED
+    assert len(lines) == sum(number if number <= MAX_EXCLUDED else 1 for number in numbers.values())
+    for code, number in numbers.items():
+        first = next(entry for entry in short.deciding_excluded if entry.reason_code == code)
+        (line,) = [line for line in lines if str(first) in line]
+        assert number <= MAX_EXCLUDED or line.startswith(f"Excluded: {number} ")
