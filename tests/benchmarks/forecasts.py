@@ -29,10 +29,10 @@ from methodology1 import read_pollux
 
 import vmselect as vs
 from vmselect.records.convergence import (
-    HIGH_PATIENCES,
+    HIGH_WAITS,
     MAX_IMPROVING,
     MAX_RATIO,
-    VALUE_PATIENCES,
+    VALUE_WAITS,
     ConvergenceRun,
     Curve,
     EpochsForecast,
@@ -112,33 +112,47 @@ def average(cases: Sequence[Case], values: Sequence[float]) -> float:
     return float(np.average(values, weights=weights)) if cases else float("nan")
 
 
+def high_end(case: Case, waits: float = HIGH_WAITS) -> float:
+    """The upper bound with another number of waits."""
+    return case.seen + case.patience + waits * (case.low - case.seen)
+
+
+def list_usable(cases: Sequence[Case], waits: float) -> list[Case]:
+    """The cases for which a forecast with this upper bound would be made."""
+    return [case for case in cases if case.improving <= MAX_IMPROVING and high_end(case, waits) <= MAX_RATIO * case.low]
+
+
 def choose(cases: list[Case]) -> None:
-    """Coverage by the upper bound and by the recent improvements, and error by the number of patiences forecast."""
+    """Coverage by the upper bound and by the recent improvements, and error by the number of waits forecast."""
     for source in ("Pollux", "small trainings"):
         here = [case for case in cases if case.source == source]
-        for times in (5.0, 5.5, 6.0, 6.5, 7.0, 7.5, 8.0, 8.5, 9.0):
-            tried = [
-                case
-                for case in here
-                if case.improving <= MAX_IMPROVING and case.seen + times * case.patience <= MAX_RATIO * case.low
-            ]
-            held = average(tried, [case.end <= case.seen + times * case.patience for case in tried])
-            print(f"{source}, HIGH_PATIENCES {times}: held {held:.1%}, usable {len(tried) / len(here):.0%}")
-        near = [case for case in here if case.seen + HIGH_PATIENCES * case.patience <= MAX_RATIO * case.low]
+        for waits in (5.0, 5.5, 6.0, 6.5, 7.0, 7.5, 8.0, 8.5, 9.0):
+            tried = list_usable(here, waits)
+            held = average(tried, [case.end <= high_end(case, waits) for case in tried])
+            early = [case for case in tried if case.seen <= EARLY]
+            soon = average(early, [case.end <= high_end(case, waits) for case in early])
+            print(
+                f"{source}, HIGH_WAITS {waits}: held {held:.1%}, {soon:.0%} of {len(early)} early, usable "
+                f"{len(tried) / len(here):.0%}"
+            )
+        near = [case for case in here if high_end(case) <= MAX_RATIO * case.low]
         for least in (0.0, 0.2, 0.4, 0.6, 0.8):
             part = [case for case in near if least < case.improving <= least + 0.2]
-            held = average(part, [case.end <= case.seen + HIGH_PATIENCES * case.patience for case in part])
+            held = average(part, [case.end <= high_end(case) for case in part])
             print(f"{source}, improved in {least:.0%} to {least + 0.2:.0%}: held {held:.0%} of {len(part)}")
-    ended = [case for case in cases if case.source == "Pollux" and case.ended and case.forecast.is_usable]
-    for times in (1, 1.5, 2, 2.5, 3, 3.5):
-        errors = [abs((case.seen + times * case.patience) / case.end - 1) for case in ended]
-        print(f"VALUE_PATIENCES {times}: mean error {average(ended, errors):.1%}")
+        ended = [case for case in here if case.ended and case.forecast.is_usable]
+        for waits in (1, 1.5, 2, 2.5, 3, 3.5):
+            errors = [abs((case.seen + waits * (case.low - case.seen)) / case.end - 1) for case in ended]
+            print(f"{source}, VALUE_WAITS {waits}: mean error {average(ended, errors):.1%}")
 
 
 def report(cases: list[Case]) -> None:
-    """Share of refused forecasts, coverage and error by source."""
-    print(f"| curves | beginnings | no forecast | in interval | of those after {EARLY} epochs at most | mean error |")
-    print("|---|" + "---:|" * 5)
+    """Share of refused forecasts, coverage, width relative to the earliest end, and error by source."""
+    print(
+        f"| curves | beginnings | no forecast | in interval | of those after {EARLY} epochs at most | mean width | "
+        "mean error |"
+    )
+    print("|---|" + "---:|" * 6)
     for source in SOURCES:
         here = [case for case in cases if case.source == source]
         made = [case for case in here if case.forecast.is_usable]
@@ -147,16 +161,21 @@ def report(cases: list[Case]) -> None:
         early = [(case, held) for case, held in zip(made, inside, strict=True) if case.seen <= EARLY]
         soon = average([case for case, _ in early], [held for _, held in early])
         ended = [case for case in made if case.ended]
+        width = average(made, [case.forecast.high / case.forecast.low - 1 for case in made])
         error = average(ended, [abs(case.forecast.value / case.end - 1) for case in ended])
         print(
             f"| {source} | {len(here)} | {1 - len(made) / len(here):.0%} | {average(made, inside):.0%} | {soon:.0%} of "
-            f"{len(early)} | {error:.0%} |"
+            f"{len(early)} | {width:.0%} | {error:.0%} |"
         )
+    for source in SOURCES:
+        half = list_usable([case for case in cases if case.source == source], HIGH_WAITS / 2)
+        held = average(half, [case.end <= high_end(case, HIGH_WAITS / 2) for case in half])
+        print(f"{source}: half as many waits held in {held:.0%}")
 
 
 if __name__ == "__main__":
     if len(sys.argv) not in (2, 3) or sys.argv[2:] not in ([], ["--choose"]):
         sys.exit("usage: forecasts.py FOLDER [--choose]")
-    print(f"vmselect {vs.__version__}, HIGH_PATIENCES {HIGH_PATIENCES}, VALUE_PATIENCES {VALUE_PATIENCES}\n")
+    print(f"vmselect {vs.__version__}, HIGH_WAITS {HIGH_WAITS}, VALUE_WAITS {VALUE_WAITS}\n")
     everything = list(list_cases(read_curves(Path(sys.argv[1]), seed=7 if sys.argv[2:] else 1)))
     (choose if sys.argv[2:] else report)(everything)

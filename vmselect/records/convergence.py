@@ -92,18 +92,19 @@ MIN_VALUES = 7
 """Minimum number of logged values of the monitored metric for a forecast. After 4 to 6, an interval that
 was narrow enough held in only 80 % of Pollux' curves."""
 
-HIGH_PATIENCES = 7.0
-"""The upper bound of a forecast (confidence 0.9) is the last logged epoch plus this many times the patience. Chosen on
-Pollux' curves, where it holds in 93 %, and small trainings (``tests/benchmarks/forecasts.py``); on those of DAWNBench
-and Zeus it always held. The sources differ more than slope, improvements and waited epochs tell."""
+HIGH_WAITS = 7.0
+"""The upper bound of a forecast (confidence 0.9) is the last logged epoch, plus one patience, plus this many times the
+epochs until the rule can stop the training. Chosen on Pollux' curves, where it holds in 94 %, and small trainings
+(``tests/benchmarks/forecasts.py``); on those of DAWNBench and Zeus it held nearly always. The sources differ more than
+slope, gain, noise and improvements tell."""
 
 MAX_IMPROVING = 0.8
 """No forecast is made if the metric improved in more than this share of the epochs of the last patience. On small
-trainings the upper bound held in about half of such cases, and in nine of ten others (``forecasts.py --choose``)."""
+trainings the upper bound held in 76 % of such cases, and in 92 to 99 % of others (``forecasts.py --choose``)."""
 
-VALUE_PATIENCES = 2.0
-"""The forecast itself is the last logged epoch plus this many times the patience. On Pollux, 2 to 3 are equally good
-(mean error of 27 to 29 %)."""
+VALUE_WAITS = 2.0
+"""The forecast itself is the last logged epoch plus this many times the epochs until the rule can stop the training. On
+Pollux' curves, 2 to 3 are equally good (mean error of 24 to 25 %); small trainings end sooner."""
 
 MAX_RATIO = 4.0
 """If the upper bound is more than this many times the lower bound, no forecast is made. Chosen by judgement."""
@@ -206,12 +207,12 @@ class ConvergenceRun(Part):
         return None if value is None else float(value)
 
     def forecast(self, *, confidence: float = 0.9) -> EpochsForecast:
-        """Forecast the number of epochs until the metric converges: the epochs run so far plus twice the patience.
+        """Forecast the number of epochs until the metric converges: twice as far away as the earliest end.
 
-        The lower bound is the earliest epoch at which the rule can stop the training, and the upper bound holds for
-        most trainings (docs/validation/accuracy.md). If the two are too far apart, as after few epochs, or the metric
-        still improves nearly always, no forecast is possible yet: ``value`` and ``high`` are infinite, and ``reason``
-        states why.
+        The lower bound is that earliest end, the first epoch at which the rule can stop the training. The upper bound
+        holds for most trainings (docs/validation/accuracy.md). If the two are too far apart, as after few epochs, or
+        the metric still improves nearly always, no forecast is possible yet: ``value`` and ``high`` are infinite, and
+        ``reason`` states why.
         """
         confidence = check_number("confidence", confidence, above=0, most=0.9999)
         rule = self.rule
@@ -238,8 +239,9 @@ class ConvergenceRun(Part):
         low = stride * max(1, rule.patience - state.waited)
         # The high end is calibrated at confidence 0.9. Other confidences move it on a logarithmic scale.
         quantile = statistics.NormalDist().inv_cdf
-        high = patience * HIGH_PATIENCES ** (quantile(0.5 + confidence / 2) / quantile(0.95))
-        value, low, high = (last + more for more in (max(VALUE_PATIENCES * patience, low), low, high))
+        power = quantile(0.5 + confidence / 2) / quantile(0.95)
+        high = low * (HIGH_WAITS + patience / low) ** power
+        value, low, high = (last + more for more in (VALUE_WAITS * low, low, max(high, VALUE_WAITS * low)))
         if len(epochs) < MIN_VALUES:
             return EpochsForecast(math.inf, low, math.inf, False, few)
         if math.fsum(recent) > MAX_IMPROVING * len(recent):
@@ -249,7 +251,9 @@ class ConvergenceRun(Part):
             )
             return EpochsForecast(math.inf, low, math.inf, False, reason)
         if high > MAX_RATIO * low:
-            enough = max((high - last - MAX_RATIO * patience) / (MAX_RATIO - 1), last + stride)
+            # Right after an improvement, the interval is widest.
+            widest = patience * (HIGH_WAITS + 1) ** power
+            enough = max((widest - MAX_RATIO * patience) / (MAX_RATIO - 1), last + stride)
             reason = (
                 f"no forecast is possible yet: after {last:.0f} epochs, the training may end after {low:.0f} to "
                 f"{high:.0f}; forecast again after {math.ceil(enough)} epochs"

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from vmselect.errors import ArgumentError
-from vmselect.records.convergence import HIGH_PATIENCES, ConvergenceRun, Curve, Patience, StoppingRule
+from vmselect.records.convergence import HIGH_WAITS, ConvergenceRun, Curve, Patience, StoppingRule
 
 RULE = StoppingRule(monitor="val_accuracy", mode="max", patience=5)
 
@@ -94,12 +94,23 @@ def test_a_falling_metric_is_the_mirror_of_a_rising_one() -> None:
 
 @pytest.mark.parametrize(("waited", "low"), [(0, 25), (1, 24), (4, 21)])
 @pytest.mark.parametrize("stride", [1, 2])
-def test_the_forecast_is_the_epochs_so_far_plus_twice_the_patience(waited: int, low: int, stride: int) -> None:
+def test_the_longer_nothing_improves_the_nearer_is_the_forecast(waited: int, low: int, stride: int) -> None:
     # Better in every other epoch, and in the last one before the wait.
     values = [0.01 * ((k + waited + 1) // 2) for k in range(20 - waited)] + [0.0] * waited
     forecast = make_run(values, stride=stride).forecast()
-    assert tuple(forecast) == (30 * stride, low * stride, pytest.approx(stride * (20 + 5 * HIGH_PATIENCES)))
+    left = 5 - waited
+    high = stride * (20 + 5 + HIGH_WAITS * left)
+    assert tuple(forecast) == (stride * (20 + 2 * left), low * stride, pytest.approx(high))
     assert forecast.is_usable
+
+
+@pytest.mark.parametrize("confidence", [0.01, 0.5, 0.9, 0.99])
+@pytest.mark.parametrize("waited", [0, 4, 9])
+def test_a_forecast_lies_in_its_interval(confidence: float, waited: int) -> None:
+    rule = StoppingRule(monitor="val_accuracy", mode="max", patience=10)
+    values = [0.01 * (k // 2) for k in range(41)] + [0.0] * waited
+    value, low, high = make_run(values, rule=rule).forecast(confidence=confidence)
+    assert low <= value <= high
 
 
 def test_a_run_that_has_stabilized_is_certain() -> None:
