@@ -707,7 +707,8 @@ def _given_processes(workers: int, gpus: int | None, nodes: Any) -> dict[str, An
     fields: dict[str, Any] = {"workers": workers, **({"workers_per_machine": local} if workers > 1 else {})}
     if gpus is None:
         return fields
-    if check_count("gpus", gpus, least=0) % local:
+    gpus = check_count("gpus", gpus, least=0)
+    if gpus % local:
         raise ArgumentError(
             f"{gpus} GPUs of a machine cannot be spread equally over its {local} workers. Correct gpus= (GPUs per "
             "machine) or workers= (processes on all machines)."

@@ -108,6 +108,8 @@ def test_given_times_state_what_was_trained_and_on_which_gpus() -> None:
     seen = made.environment
     assert (seen.framework_gpus, seen.replicas, seen.workers, seen.precision) == (8, 16, 1, "mixed_float16")
     assert (made.setup.parameters, seen.peak_gpu_memory_bytes, count_nodes(made)) == (1000, 2**30, 2)
+    # Numbers of a table are floats.
+    assert vs.Profile.from_times(iteration_seconds=0.1, gpus=8.0).environment.replicas == 8  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
