@@ -378,12 +378,15 @@ def make_cron_line(
         "weekly": f"{hour} * * {weekday}",
         "monthly": f"{hour} {day} * *",
     }[often]
-    program = shutil.which("vmselect") or "vmselect"
-    places = filter(None, map(shutil.which, ("vmselect", *programs)))
+    # The folder of a virtual environment that is not activated is searched by neither the shell nor cron.
+    own = shutil.which("vmselect") or shutil.which("vmselect", path=str(Path(sys.executable).parent))
+    program = own or sys.executable
+    places = filter(None, (program, *map(shutil.which, programs)))
     folders = dict.fromkeys(str(Path(place).absolute().parent) for place in places)
     added = [shlex.quote(name) for name in folders if name not in CRON_FOLDERS]
     search = f'PATH={":".join(added)}:"$PATH" ' if added else ""
-    command = f"cd {shlex.quote(str(Path.cwd()))} && {search}{shlex.quote(program)} sweep run {shlex.quote(str(plan))}"
+    call = shlex.quote(program) if own else f"{shlex.quote(program)} -m vmselect"
+    command = f"cd {shlex.quote(str(Path.cwd()))} && {search}{call} sweep run {shlex.quote(str(plan))}"
     texts = " ".join([command, folder, *options])
     if not texts.isprintable() or "%" in texts:
         raise ArgumentError(f"{texts!r} has a line break or a percent sign, which crontab cannot hold. Rename it.")

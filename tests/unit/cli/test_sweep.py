@@ -118,6 +118,24 @@ def test_cron_finds_the_programs_of_the_plan(tmp_path: Path, monkeypatch: pytest
     assert found.stdout.strip() == str(tool)
 
 
+@pytest.mark.parametrize("beside", [True, False])
+def test_cron_starts_vmselect_of_an_environment_that_is_not_activated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, beside: bool
+) -> None:
+    environment = tmp_path / "my environment"
+    environment.mkdir()
+    for name in ("python", "vmselect") if beside else ("python",):
+        (environment / name).write_text('#!/bin/sh\necho "$0" "$1" "$2"\n')
+        (environment / name).chmod(0o755)
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    monkeypatch.setattr(sys, "executable", str(environment / "python"))
+    done = cron(tmp_path, monkeypatch, "sweeps", "--cron", "daily")
+    command = done.stdout.split(" ", 5)[5].replace("\\%", "%")
+    ran = subprocess.run(["/bin/sh", "-c", command], env={"PATH": "/usr/bin:/bin"}, capture_output=True, text=True)
+    shown = f"{environment}/vmselect sweep run" if beside else f"{environment}/python -m vmselect"
+    assert ran.stdout.strip() == shown
+
+
 def test_cron_keeps_every_option(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     options = (
         "--budget-usd 5.0 --parallel 2 --epochs 50 --history a --history 'b c' --enough-regret 0.1 --date 2026-08-22"
