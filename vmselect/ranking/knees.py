@@ -10,6 +10,7 @@ import pandas as pd
 
 from vmselect.findings import Finding
 from vmselect.records.step_times import step_seconds
+from vmselect.units import format_epoch_count, format_seconds
 
 if TYPE_CHECKING:
     from vmselect.estimation.runtime import RuntimeModel
@@ -19,6 +20,9 @@ STARTUP_TERMS = ("initialization", "first_iteration")
 MAX_EPOCHS = 10_000_000
 LITTLE_GAIN = 0.1
 """Relative increase of the examples per second by twice the batch below which steps stop scaling. By judgement."""
+LONG_START = 0.1
+"""Share of the time from which on initialization and first iteration are named. By judgement."""
+NEGLIGIBLE = 0.01
 KNEE_COLUMNS = ("machine", "batch_size", "examples_per_second", "gain_per_doubling", "knee")
 
 
@@ -56,6 +60,20 @@ def epochs_until_negligible(runtime: RuntimeModel, share: float) -> int | None:
         middle = (low + high) // 2
         low, high = (low, middle) if start < share * runtime.seconds(float(middle)) else (middle, high)
     return high
+
+
+def describe_start(runtime: RuntimeModel, epochs: float) -> list[Finding]:
+    """A finding about a start that is a large part of ``epochs`` epochs: from how many on it is negligible."""
+    start, total = startup_seconds(runtime), runtime.seconds(epochs)
+    least = epochs_until_negligible(runtime, NEGLIGIBLE)
+    if least is None or not start > LONG_START * total:
+        return []
+    message = (
+        f"{runtime.title}: initialization and first iteration take {format_seconds(start)}, "
+        f"{start / total:.0%} of the time of {format_epoch_count(epochs)}. They are below 1 % from {least:,} epochs on."
+    )
+    remedy = "Rank by the number of epochs that you will really train: for few, the machine that starts fastest wins."
+    return [Finding("long-start", message, remedy, "info")]
 
 
 def find_knee(rates: Mapping[int, float]) -> int | None:

@@ -37,7 +37,7 @@ from vmselect.ranking.decision import (
 )
 from vmselect.ranking.estimates import Studied, recalibrate
 from vmselect.ranking.hosts import HostNeed, find_smaller_host, is_oversized, list_hosts
-from vmselect.ranking.knees import describe_knee
+from vmselect.ranking.knees import describe_knee, describe_start
 from vmselect.ranking.measures import LIMITED, MEASURES, cost_of
 from vmselect.ranking.next_probe import NextProbe, find_next_probe
 from vmselect.ranking.options import Settings
@@ -353,6 +353,9 @@ class Ranking:
         age = self.outdated or age
         winner = self.best.findings if self else ()
         if self:
+            candidate = int(self.assessment.order[self.deciding_column][0])
+            epochs = float(self.epochs_of(candidate, self.deciding_column))
+            winner += tuple(describe_start(self.candidates.of(candidate).runtime, epochs))
             winner += tuple(describe_knee(self.candidates.machine_estimates, self.best.instance_type))
         energy = views.energy_findings(self) if self and self.settings.asks_for("co2") else ()
         variants = (*variant_findings(self), *renting_findings(self)) if self else ()

@@ -45,6 +45,14 @@ def test_a_ranking_tabulates_starting() -> None:
         vs.rank(profiles, epochs=5, catalog=CATALOG).tables.startup(0)
 
 
+def test_a_ranking_names_a_start_that_is_a_large_part_of_its_best_machine() -> None:
+    profile = make_profile("a", 0.1, steps_per_epoch=100, init_seconds=9.0)
+    few, many = (vs.rank(profile, epochs=count, catalog=CATALOG) for count in (5, 50))
+    (finding,) = [finding for finding in few.findings if finding.code == "long-start"]
+    assert f"from {few.tables.startup(0.01).loc['a', 'epochs']:.0f} epochs on" in finding.message
+    assert "long-start" not in {finding.code for finding in many.findings}
+
+
 @pytest.mark.parametrize(
     ("times", "seconds", "epochs"),
     [
