@@ -165,7 +165,8 @@ class Recording:
             if kind == "epoch":  # a garbage collection stays part of the epoch: there is no step to exclude it from
                 self._pauses.stop()
             self._file = RecordFile(target) if target is not None and self.is_chief else None
-            self._next_write, self._next_draft, self._warned = 0.0, math.inf, False
+            self._next_write, self._next_draft = 0.0, math.inf
+            self._warned: set[str] = set()
             self.observer: Observer | None = None
             """Follows the training while it runs, such as the account of :class:`vmselect.Watch`."""
             self.stop_requested = False
@@ -377,31 +378,25 @@ class Recording:
             measured = evaluate_metrics(self.options.metrics or {})
         except BaseException as problem:  # noqa: BLE001 - a function of the user; raised or reported below
             problems.append(problem)
-        # The profile is kept even if it cannot be written: `probe.profile` still has the measurements.
-        try:
-            self.kept = profile = self.build(outcome, detail=detail, metrics=measured)
-        except ValueError as problem:  # a number that a record cannot hold
-            if outcome == "stopped":
-                raise
-            self._warn_once(problem)
-            return None
         written = None
         try:
-            written = None if self._file is None else self._file.finish(profile)
-        except (ProfileError, OSError) as problem:
+            # The profile is kept even if it cannot be written: `probe.profile` still has the measurements.
+            self.kept = self.build(outcome, detail=detail, metrics=measured)
+            written = None if self._file is None else self._file.finish(self.kept)
+        except (ProfileError, OSError, ValueError) as problem:  # also a number that a record cannot hold
             problems.append(problem)
         # A file at a place that nobody named is announced, too.
         unnamed = written is not None and self.options.path is None
         announced = outcome == "stopped" or (outcome == "watched" and (self.redirected or unnamed))
-        if self.is_chief and announced:
+        if self.kept is not None and self.is_chief and announced:
             advises = getattr(self.options, "_advises", False) and not getattr(self.options, "exit_program", True)
-            self.options.print_line(describe_end(profile, written, self.redirected, advises=advises))
+            self.options.print_line(describe_end(self.kept, written, self.redirected, advises=advises))
         for failure in problems:
             # If the training ran to its own end, an exception would lose the model that the program saves next.
             if outcome == "stopped" or not isinstance(failure, Exception):
                 raise failure
-            warn_of(failure)
-        return profile
+            self._warn_once(failure)
+        return self.kept
 
     def keep_description(self) -> bool:
         """End the recording before the first step with a description of the training. Return whether that is possible.
@@ -519,9 +514,9 @@ class Recording:
         return {"peak_gpu_memory_bytes": reading[0], "gpu_memory": GpuMemory(**reading[1], **self._fixed_bytes)}
 
     def _warn_once(self, problem: Exception) -> None:
-        """Print a line about the first ``problem`` of the record; the training continues."""
-        if not self._warned:
-            self._warned = True
+        """Print a line about a ``problem`` of the record, unless it was printed before; the training continues."""
+        if str(problem) not in self._warned:
+            self._warned.add(str(problem))
             warn_of(problem)
 
     def _discard(self) -> None:

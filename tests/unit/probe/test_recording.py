@@ -61,6 +61,24 @@ def test_a_child_made_by_fork_that_is_terminated_ends_without_a_note(tmp_path: P
         signal.signal(signal.SIGTERM, before)
 
 
+def test_a_record_that_cannot_be_made_hides_no_other_problem(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def build(*_: object, **__: object) -> None:
+        raise ValueError("too large")
+
+    def measure(problem: BaseException) -> float:
+        monkeypatch.setattr("vmselect.probe.recording.build_timeline", build)
+        raise problem
+
+    run_loop(path=False, stop=False, metrics={"a": lambda: measure(RuntimeError("no score"))})
+    written = capsys.readouterr().err
+    assert (written.count("no score"), written.count("too large")) == (1, 1)
+    monkeypatch.undo()
+    with pytest.raises(KeyboardInterrupt):
+        run_loop(path=False, stop=False, metrics={"a": lambda: measure(KeyboardInterrupt())})
+
+
 BAD = {
     "steps": [0, -1, 2.5, "20", None, True, math.nan],
     "validations": [-1, 3, 1.5, "2", None, True],
@@ -111,11 +129,11 @@ def test_numpy_integers_are_integers() -> None:
     assert vs.IterationProbe(steps=np.int64(7), batch_size=np.int32(8)).steps == 7
 
 
-def run_loop(**options) -> vs.Profile:
+def run_loop(**options) -> vs.Profile | None:
     with vs.probe_loop(batch_size=4, verbose=0, **options) as p:
         for _ in p.steps(range(3)):
             pass
-    return p.profile
+    return p.profile if p.measured else None
 
 
 def test_the_environment_sets_folder_and_factors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
