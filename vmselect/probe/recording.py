@@ -67,11 +67,15 @@ class MachineFacts(TypedDict):
     factors: Mapping[str, Any]
 
 
-def warn_of(problem: Exception) -> None:
-    """Print a line about a ``problem`` of a record, because what was measured must not fail with it."""
-    fact = str(problem) if isinstance(problem, VmselectError) else f"{type(problem).__name__}: {problem}"
+def describe_problem(problem: Exception) -> str:
+    """What has happened, in a line: errors of other libraries are named, because their messages may be a word."""
+    return str(problem) if isinstance(problem, VmselectError) else f"{type(problem).__name__}: {problem}"
+
+
+def warn_of(problem: Exception, consequence: str = "its record is incomplete") -> None:
+    """Print a line about a ``problem`` and its ``consequence``, because what was measured must not fail with it."""
     with suppress(OSError, ValueError):  # a closed standard error
-        sys.stderr.write(f"vmselect: the program continues, but its record is incomplete: {fact}\n")
+        sys.stderr.write(f"vmselect: the program continues, but {consequence}: {describe_problem(problem)}\n")
 
 
 def read_environment(model: Model = None, backend: str | None = None) -> Environment:
@@ -486,8 +490,7 @@ class Recording:
         )
 
     def _note_problem(self, problem: Exception) -> None:
-        fact = str(problem) if isinstance(problem, VmselectError) else f"{type(problem).__name__}: {problem}"
-        self.description_problem = fact[:500]
+        self.description_problem = describe_problem(problem)[:500]
 
     def _read_gpu_memory(self, usage: Usage | None) -> dict[str, Any]:
         """Return the fields of the environment about peak GPU memory; an empty dict if the peak is unknown.

@@ -6,16 +6,14 @@ An account is updated by the thread that trains, after a step or epoch, and only
 from __future__ import annotations
 
 import math
-import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TYPE_CHECKING, Literal
 
 from vmselect.intervals import Interval
-from vmselect.probe.recording import SHARE
+from vmselect.probe.recording import SHARE, warn_of
 from vmselect.scoring.parts import Parts, part_seconds
 from vmselect.units import cost_usd, format_chance, format_seconds, format_usd, hours
 from vmselect.watching.rest import (
@@ -558,5 +556,4 @@ class Account:
         """Report once that a ``part`` of the account has failed."""
         if part not in self._failed:
             self._failed.add(part)
-            with suppress(OSError, ValueError):  # a closed standard error
-                sys.stderr.write(f"vmselect: the training continues, but its {part} is incomplete: {problem}\n")
+            warn_of(problem, f"its {part} is incomplete")

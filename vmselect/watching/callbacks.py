@@ -30,7 +30,7 @@ from vmselect.errors import ArgumentError, ProbeError, VmselectError
 from vmselect.probe.keras import IterationProbe, KerasProbe
 from vmselect.probe.loop import LoopProbe
 from vmselect.probe.options import RecordPath, choose_path
-from vmselect.probe.recording import Probe, Recording, warn_of
+from vmselect.probe.recording import Probe, Recording, describe_problem, warn_of
 from vmselect.probe.trainers import HuggingFaceProbe, LightningProbe
 from vmselect.ranking import Interruptions
 from vmselect.records.identity import count_nodes
@@ -246,7 +246,7 @@ class Watch(IterationProbe):
             try:
                 self._open(recording, can_stop=can_stop)
             except Exception as problem:  # noqa: BLE001 - the training must go on, whatever fails here
-                warn_of(problem)
+                warn_of(problem, "it is not watched")
 
     def _open(self, recording: Recording, *, can_stop: bool) -> None:
         display = Display(beside_bar=lambda: recording.shows_progress)
@@ -268,9 +268,12 @@ class Watch(IterationProbe):
         try:
             account.usd_per_hour = self._find_price(profile := recording.build("interrupted"))
             self._warn_of_price(profile, display.say)
-        except VmselectError as problem:
-            if self.budget_usd is not None:
-                display.say(f"the budget cannot be watched: {problem} Or pass usd_per_hour= to the watch.")
+        except Exception as problem:  # noqa: BLE001 - a deadline is kept without a price, too
+            if self.budget_usd is not None and account.usd_per_hour is None:
+                fact = describe_problem(problem).removesuffix(".")
+                display.say(f"the budget cannot be watched: {fact}. Or pass usd_per_hour= to the watch.")
+            elif not isinstance(problem, VmselectError):
+                warn_of(problem, "its price is not checked")
         # A worker that stops alone would leave the others waiting for it.
         if self.on_limit == "stop" and (recording.workers > 1 or not can_stop):
             account.on_limit = "warn"

@@ -554,11 +554,23 @@ def test_limits_hold_even_if_earlier_parts_cannot_be_read(
     assert capsys.readouterr().err.count("division by zero") == 1
 
 
+@pytest.mark.parametrize("part", ["_find_price", "_warn_of_price"])
+def test_a_deadline_holds_whatever_is_wrong_with_the_price(
+    part: str, clock: Clock, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(Watch, part, lambda *_: 1 / 0)
+    watch = make_watch(budget_usd=1e6, deadline_hours=100 / HOUR, on_limit="stop")
+    assert 3 <= train(watch, clock) <= 5
+    assert (watch.status.usd is None) == (part == "_find_price")
+    assert capsys.readouterr().err.count("division by zero") == 1
+
+
 def test_a_training_goes_on_if_its_account_cannot_be_opened(
     clock: Clock, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(Watch, "_find_price", lambda watch, profile: 1 / 0)
+    monkeypatch.setattr("vmselect.watching.callbacks.Display", lambda **_: 1 / 0)
     watch = make_watch(budget_usd=1)
     assert train(watch, clock, epochs=3) == 3
-    assert capsys.readouterr().err.count("division by zero") == 1
+    written = capsys.readouterr().err
+    assert (written.count("division by zero"), written.count("not watched"), written.count("record")) == (1, 1, 0)
     assert watch.profile.outcome == "watched"
