@@ -62,6 +62,7 @@ def test_what_was_measured_is_saved(backend: str, kind: str, running) -> None:
     assert process.returncode == code, errors[-2000:]
     profile = vs.Profile.load(path)
     assert (profile.outcome, profile.detail) == ("interrupted", DETAIL[kind])
+    assert profile.ending == ("terminated" if kind == "sigterm" else None)
     assert profile.timeline.steps.steps == steps
     assert profile.timeline.init_source == "process start"
     assert 0 < profile.timeline.init_seconds < 600

@@ -7,7 +7,6 @@ from datetime import timedelta
 
 from tests.support.forecasts import START
 from tests.support.profiles import make_profile
-from vmselect.probe.endings import KILLED
 from vmselect.records import Boundary, Epoch, Profile, Steps, Validation
 
 EPOCHS, STEP, FIRST, INIT, STARTUP, VALIDATION, BOUNDARY = 10, 0.1, 0.9, 2.0, 0.5, 0.3, 0.2
@@ -32,7 +31,7 @@ def make_part(start: int, done: int, *, begun: float = 0.0, number: int = 0, **c
         "wall_seconds": wall, "fit_seconds": wall if ended else None,
     }  # fmt: skip
     values = {
-        "outcome": "watched" if ended else "interrupted", "detail": None if ended else KILLED,
+        "outcome": "watched" if ended else "interrupted", "ending": None if ended else "killed",
         "created": START + timedelta(hours=1 + number), "timeline": timeline,
         "setup": {"initial_epoch": start, "epochs": EPOCHS, "steps_per_epoch": 10},
     }  # fmt: skip

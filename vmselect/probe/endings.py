@@ -19,19 +19,26 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+if TYPE_CHECKING:
+    from vmselect.records.training import Ending
 
 EndOutcome = Literal["interrupted", "out_of_memory"]
-OnEnd = Callable[[BaseException | None, str | None], None]
-"""Function that is called with the exception that ended a training, or with None and a text that describes the end."""
+OnEnd = Callable[[BaseException | None, "Ending | None"], None]
+"""Function that is called with the exception that ended a training, or with None and what ended it from outside."""
+
+
+class End(NamedTuple):
+    """How a training ended before its time: the fields of its record."""
+
+    outcome: EndOutcome
+    detail: str | None = None
+    ending: Ending | None = None
+
 
 _MEMORY_ERRORS = {"ResourceExhaustedError", "OutOfMemoryError"}
 _MEMORY_MESSAGE = re.compile("resource_exhausted|oom when allocating|out of memory|can('t|not) allocate memory", re.I)
-
-KILLED = "the process ended without an error message: it was killed, or the machine was shut down"
-TERMINATED = "SIGTERM"
-PREEMPTED = KILLED, TERMINATED
-"""Details of a training that was ended from outside, as when a spot machine is reclaimed."""
 
 
 class EndWatch:
@@ -61,7 +68,7 @@ class EndWatch:
             except BaseException as error:
                 # Keras' loops over data end with one of these two exceptions.
                 if not isinstance(error, StopIteration) and type(error).__name__ != "OutOfRangeError":
-                    self._end(error, None)
+                    self._end(error)
                 raise
 
         self._guards.append((weakref.ref(owner), name, function, guarded))
@@ -86,13 +93,13 @@ class EndWatch:
                 signal.signal(signal.SIGTERM, signal.SIG_DFL)
             self._signal_set = False
 
-    def _end(self, error: BaseException | None, detail: str | None) -> None:
+    def _end(self, error: BaseException | None, ending: Ending | None = None) -> None:
         self.stop()
-        self._on_end(error, detail)
+        self._on_end(error, ending)
 
     def _on_deletion(self) -> None:
         if os.getpid() == self._process:  # otherwise a forked child exits, and the training continues
-            self._end(sys.exc_info()[1] or getattr(sys, "last_value", None), None)
+            self._end(sys.exc_info()[1] or getattr(sys, "last_value", None))
 
     def _watch_signal(self) -> None:
         # If the user has set a handler, it raises or exits, which is detected in the other two ways.
@@ -107,7 +114,7 @@ class EndWatch:
 
     def _on_signal(self, number: int, _frame: Any) -> None:
         if os.getpid() == self._process:
-            self._end(None, TERMINATED)
+            self._end(None, "terminated")
         else:  # a forked child inherits the handler, and has nothing to report
             signal.signal(number, signal.SIG_DFL)
         os.kill(os.getpid(), number)  # with the default action restored, end as without the probe
@@ -125,20 +132,19 @@ def release_data_before_exit() -> None:
         atexit.register(gc.collect)
 
 
-def classify(error: BaseException | None, detail: str | None = None) -> tuple[EndOutcome, str | None]:
-    """Return the outcome of a training that ended with ``error`` or for the reason ``detail``, and a line of text.
+def classify(error: BaseException | None, ending: Ending | None = None) -> End:
+    """Return how a training ended that the exception ``error`` ended, or ``ending`` from outside."""
+    from vmselect.records.training import ENDING_DETAILS
 
-    The outcome is "out_of_memory" or "interrupted"; the text describes how the training ended.
-    """
     if error is None:
-        return "interrupted", detail
+        return End("interrupted", None if ending is None else ENDING_DETAILS[ending], ending)
     if isinstance(error, KeyboardInterrupt):
-        return "interrupted", "KeyboardInterrupt: the user stopped it with Ctrl-C"
+        return End("interrupted", "KeyboardInterrupt: the user stopped it with Ctrl-C")
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     # TensorFlow's message begins with "Graph execution error:" and mentions memory much later.
     relevant = next(filter(_MEMORY_MESSAGE.search, lines), lines[0] if lines else "")
     text = f"{type(error).__name__}: {relevant}" if relevant else type(error).__name__
-    return ("out_of_memory" if is_out_of_memory(error) else "interrupted"), text[:300]
+    return End("out_of_memory" if is_out_of_memory(error) else "interrupted", text[:300])
 
 
 def is_out_of_memory(error: BaseException) -> bool:

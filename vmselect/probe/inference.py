@@ -49,6 +49,7 @@ from vmselect.records.inference import (
     count_buckets,
 )
 from vmselect.records.step_times import detect_warmup
+from vmselect.records.training import Ending
 from vmselect.units import format_count, format_seconds
 
 Clock = Callable[[], int]
@@ -372,17 +373,11 @@ class _LoadProbe(CommonOptions):
         check_target(self.target, "inference")
         return read_facts(instance_type=self.instance_type, region=self.region, model=model, factors=self.factors)
 
-    def _build(
-        self, tally: CallTally, setup: InferenceSetup, end: tuple[BaseException | None, str | None], **facts: Any
-    ) -> InferenceRecord:
-        """Build the record of the calls in ``tally``.
-
-        ``end`` contains the exception or the text that describes what interrupted them; (None, None) if nothing did.
-        """
-        interrupted = end != (None, None)
+    def _build(self, tally: CallTally, setup: InferenceSetup, detail: str | None, **facts: Any) -> InferenceRecord:
+        """Build the record of the calls in ``tally``. ``detail`` describes what interrupted them, if anything."""
         return InferenceRecord(
-            outcome="interrupted" if interrupted else "whole",
-            detail=classify(*end)[1] if interrupted else None,
+            outcome="whole" if detail is None else "interrupted",
+            detail=detail,
             setup=setup,
             calls=build_calls(tally),
             errors=dict(tally.errors),
@@ -497,13 +492,13 @@ class InferenceProbe(_LoadProbe, PlainCallback):
     def on_predict_end(self, logs: Logs = None) -> None:
         """Build and save the record of a ``predict`` or ``evaluate``. Called by Keras."""
         if self._source is not None:
-            self._end(None, None)
+            self._end(None)
 
     on_test_batch_end, on_test_end = on_predict_batch_end, on_predict_end
 
     def _begin(self, source: Literal["predict", "evaluate"], frame: FrameType | None) -> None:
         if self._watch is not None:
-            self._end(None, "Keras did not report the end of the call")  # an earlier call that raised
+            self._end("Keras did not report the end of the call")  # an earlier call that raised
         self._reset()
         if find_call(frame, "fit")[0] is not None:
             return  # a validation belongs to the training's record
@@ -516,14 +511,18 @@ class InferenceProbe(_LoadProbe, PlainCallback):
         self._machine = self._read_facts(self._model)
         self._source = source
         anchor = self._model if caller.callback_list is None else caller.callback_list
-        self._watch = EndWatch(self._end, anchor=anchor)
+        self._watch = EndWatch(self._end_unreported, anchor=anchor)
         self._watch.guard(self._model, "predict_function" if source == "predict" else "test_function")
         self._observation = Observation(self.sample)
         self._observation.start(None if frame is None else watch_call(frame, source))
         self._observation.enter("first_call")
         self._mark = self.clock()
 
-    def _end(self, error: BaseException | None, detail: str | None) -> None:
+    def _end_unreported(self, error: BaseException | None, ending: Ending | None) -> None:
+        self._end(classify(error, ending).detail)
+
+    def _end(self, detail: str | None) -> None:
+        """Build and save the record. ``detail`` describes what interrupted the calls; None if nothing did."""
         source, machine, watch = self._source, self._machine, self._watch
         self._source, self._watch = None, None
         self._observation.end()
@@ -539,7 +538,7 @@ class InferenceProbe(_LoadProbe, PlainCallback):
             bytes_per_item=self.bytes_per_item or self._caller.bytes_per_item,
         )
         facts = {"first_seconds": self._first_seconds, "usage": self._observation.usage, **machine}
-        self._record = self._build(self._tally, setup, (error, detail), **facts)
+        self._record = self._build(self._tally, setup, detail, **facts)
         if machine["environment"].worker_index == 0:  # several workers would write one measurement several times
             try:
                 self._save(self._record, announce=self._cut_short or self.path is None)
@@ -655,9 +654,9 @@ class CallProbe(_LoadProbe):
                 failures=self._failures, synchronize=self._synchronize, clock=self.clock, sleep=self.sleep,
             ).run()  # fmt: skip
         except BaseException as error:
-            run.end(error, None)
+            run.end(classify(error).detail)
             raise
-        return run.end(None, None)
+        return run.end(None)
 
 
 class _Run:
@@ -683,11 +682,11 @@ class _Run:
             self._seconds.append((clock() - start) / 1e9)
             batch = next(batches, None) if len(self._seconds) <= self._probe.warmup else None
 
-    def _end_unreported(self, error: BaseException | None, detail: str | None) -> None:
-        self.end(error, detail or "the end of the run was not reported")
+    def _end_unreported(self, error: BaseException | None, ending: Ending | None) -> None:
+        self.end(classify(error, ending).detail or "the end of the run was not reported")
 
-    def end(self, error: BaseException | None, detail: str | None) -> InferenceRecord:
-        """Build, save and return the record. ``error`` or ``detail`` describe what interrupted the run. Idempotent."""
+    def end(self, detail: str | None) -> InferenceRecord:
+        """Build, save and return the record. ``detail`` describes what interrupted the run, if anything. Idempotent."""
         probe = self._probe
         if self._ended:
             return probe.record
@@ -706,7 +705,7 @@ class _Run:
         record = probe._build(
             self.tally,
             setup,
-            (error, detail),
+            detail,
             first_seconds=self._seconds[0] if self._seconds else None,
             preparing=tuple(self._seconds[1:]),
             usage=self.observation.usage,

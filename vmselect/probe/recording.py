@@ -24,7 +24,7 @@ from vmselect.errors import ProbeError, ProfileError, VmselectError
 from vmselect.probe import environment
 from vmselect.probe.calls import FirstCalls
 from vmselect.probe.compiling import CompileTimes
-from vmselect.probe.endings import KILLED, EndWatch, classify
+from vmselect.probe.endings import EndWatch, classify
 from vmselect.probe.environment import Model, Optimizer, Tensor
 from vmselect.probe.facts import FitFacts, TrainingFacts
 from vmselect.probe.options import (
@@ -42,7 +42,7 @@ from vmselect.units import format_seconds
 
 if TYPE_CHECKING:
     from vmselect.records.base import Environment, Placement
-    from vmselect.records.training import EpochLogs, Outcome, Profile
+    from vmselect.records.training import Ending, EpochLogs, Outcome, Profile
     from vmselect.records.usage import Phase, Usage
     from vmselect.records.work import Work
 
@@ -326,7 +326,7 @@ class Recording:
                 # A metric that is a function, such as an evaluation, may take long: it is called at the end only.
                 plain = {name: value for name, value in (self.options.metrics or {}).items() if not callable(value)}
                 try:
-                    self._file.write(self.build("interrupted", detail=KILLED, metrics=plain))
+                    self._file.write(self.build(*classify(None, "killed"), metrics=plain))
                 except ValueError as problem:  # a number that a record cannot hold
                     self._warn_once(problem)
                 taken = self.timer.clock() / 1e9 - began
@@ -358,7 +358,7 @@ class Recording:
             self._file.write(profile)
         return profile
 
-    def keep(self, outcome: Outcome, detail: str | None = None) -> Profile | None:
+    def keep(self, outcome: Outcome, detail: str | None = None, ending: Ending | None = None) -> Profile | None:
         """End the recording, write the profile and print a line. Return the profile; None if nothing was measured."""
         # After a failure, the device may never finish the steps of the current block: they are not waited for.
         if outcome in ("stopped", "watched") and self.timer.taken is None:
@@ -385,7 +385,7 @@ class Recording:
         written = None
         try:
             # The profile is kept even if it cannot be written: `probe.profile` still has the measurements.
-            self.kept = self.build(outcome, detail=detail, metrics=measured)
+            self.kept = self.build(outcome, detail, ending, metrics=measured)
             written = None if self._file is None else self._file.finish(self.kept)
         except (ProfileError, OSError, ValueError) as problem:  # also a number that a record cannot hold
             problems.append(problem)
@@ -424,7 +424,14 @@ class Recording:
         self.observation.end()
         self._discard()
 
-    def build(self, outcome: Outcome, detail: str | None = None, metrics: Mapping[str, float] | None = None) -> Profile:
+    def build(
+        self,
+        outcome: Outcome,
+        detail: str | None = None,
+        ending: Ending | None = None,
+        *,
+        metrics: Mapping[str, float] | None = None,
+    ) -> Profile:
         """Return a profile of the measurements so far."""
         from vmselect.records.training import Fit, Profile
 
@@ -435,6 +442,7 @@ class Recording:
             probe=self.kind,
             outcome=outcome,
             detail=detail,
+            ending=ending,
             setup=self.facts.build(workers=self.workers),
             timeline=build_timeline(
                 self.timer,
@@ -596,11 +604,11 @@ class Probe:
             watch.stop()
         return recording
 
-    def _close(self, outcome: Outcome, detail: str | None = None) -> None:
+    def _close(self, outcome: Outcome, detail: str | None = None, ending: Ending | None = None) -> None:
         recording = self._release()
         if recording is not None:
             try:
-                recording.keep(outcome, detail)
+                recording.keep(outcome, detail, ending)
             finally:
                 self._profile = recording.kept or self._profile
                 self.description_problem = recording.description_problem
@@ -630,8 +638,8 @@ class Probe:
             self._release()
             recording.drop()
 
-    def _end_early(self, error: BaseException | None, detail: str | None = None) -> None:
-        self._close(*classify(error, detail))
+    def _end_early(self, error: BaseException | None, ending: Ending | None = None) -> None:
+        self._close(*classify(error, ending))
 
     def _finish(self, error: BaseException | None = None) -> None:
         """End the recording after the training has ended, by itself, by the probe or by the exception ``error``."""

@@ -49,7 +49,7 @@ from vmselect.probe.gradients import ManualUpdates, watch_autograd
 from vmselect.probe.recording import LEAST_STEPS, EnoughTrainings, Recording, StepProbe
 
 if TYPE_CHECKING:
-    from vmselect.records.training import Outcome
+    from vmselect.records.training import Ending, Outcome
 
 Context: TypeAlias = Any
 """An object with which torch turns gradients off, or its class."""
@@ -590,7 +590,7 @@ class TorchScript(StepProbe):
         seen = self.stop and recording.saw_anything
         return seen and (self._epochs >= self._epochs_to_see or recording.is_late(self.seconds))
 
-    def _close(self, outcome: Outcome, detail: str | None = None) -> None:
+    def _close(self, outcome: Outcome, detail: str | None = None, ending: Ending | None = None) -> None:
         self._end_validation()
         recording = self._recording
         if recording is not None and outcome in ("stopped", "watched"):
@@ -600,7 +600,7 @@ class TorchScript(StepProbe):
         if recording is not None and recording.timer.current is not None and outcome in ("stopped", "watched"):
             recording.timer.end_epoch(complete=self._whole)
         before = self._profile
-        super()._close(outcome, detail)
+        super()._close(outcome, detail, ending)
         self.profiles_kept += self._profile is not before
 
 

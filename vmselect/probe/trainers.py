@@ -10,7 +10,7 @@ import math
 import sys
 from collections.abc import Callable, Iterable, Sized
 from dataclasses import replace
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from vmselect.describing.huggingface import read_precision
 from vmselect.probe.checkpoints import Scratch
@@ -28,6 +28,9 @@ from vmselect.probe.environment import (
 from vmselect.probe.facts import find_earliest_stop
 from vmselect.probe.recording import Recording, StepProbe
 from vmselect.probe.sampling import watch_call
+
+if TYPE_CHECKING:
+    from vmselect.records.training import Ending
 
 Arguments: TypeAlias = Any
 State: TypeAlias = Any
@@ -197,8 +200,8 @@ class TrainerProbe(StepProbe):
         if error is None:
             self._exit_if_stopped(earlier)
 
-    def _end_early(self, error: BaseException | None, detail: str | None = None) -> None:
-        super()._end_early(error, detail)
+    def _end_early(self, error: BaseException | None, ending: Ending | None = None) -> None:
+        super()._end_early(error, ending)
         self._unprotect()
 
     def _redirect(self, writers: Iterable[tuple[Callback, str]]) -> None:

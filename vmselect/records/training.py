@@ -70,6 +70,16 @@ Outcome = Literal["stopped", "watched", "interrupted", "out_of_memory", "given",
 exception interrupted it, it ran out of memory; or the times were measured by another tool; or nothing was measured
 and the record only describes the training."""
 
+Ending = Literal["killed", "terminated"]
+"""What ended an interrupted training from outside, as when a spot machine is reclaimed: its process was killed without
+a word, or by SIGTERM. A record that is still written says "killed", because nobody can correct it afterwards."""
+
+ENDING_DETAILS: Mapping[Ending, str] = {
+    "killed": "the process ended without an error message: it was killed, or the machine was shut down",
+    "terminated": "SIGTERM",
+}
+"""Text of each ending in ``Profile.detail``. Files without the field ``ending`` contain only this text."""
+
 Saving = Literal["best", "epochs", "batches"]
 """When checkpoints are saved: after each epoch that is the best so far, after every epoch, or every few batches."""
 
@@ -381,6 +391,8 @@ class Profile(Record):
     probe: Literal["iteration", "epoch", "loop"] | None = None
     outcome: Outcome
     detail: Text | None = None
+    ending: Ending | None = None
+    """What ended the training from outside; None if nothing did, and in older records. See :attr:`preemption`."""
     setup: Setup = Setup()
     timeline: Timeline
     fit: Fit | None = None
@@ -389,6 +401,14 @@ class Profile(Record):
     logs: EpochLogs | None = None
     work: Work | None = None
     """What a step computes, counted from the definition of the model; None in older records."""
+
+    @property
+    def preemption(self) -> Ending | None:
+        """What ended the training from outside; None if it ended by itself, or by an error, its user or the probe."""
+        if self.outcome != "interrupted":
+            return None
+        older = (ending for ending, detail in ENDING_DETAILS.items() if detail == self.detail)
+        return self.ending or next(older, None)
 
     @property
     def model(self) -> str | None:

@@ -6,7 +6,6 @@ from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from vmselect.probe.endings import PREEMPTED
 from vmselect.units import format_seconds
 
 if TYPE_CHECKING:
@@ -42,7 +41,7 @@ class Parts:
     @property
     def interruptions(self) -> int:
         """Number of parts that were killed from outside, unlike those ended by an error or by their user."""
-        return sum(part.outcome == "interrupted" and part.detail in PREEMPTED for part in self.profiles)
+        return sum(part.preemption is not None for part in self.profiles)
 
     @property
     def is_complete(self) -> bool:

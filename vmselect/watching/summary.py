@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from vmselect.errors import VmselectError
 from vmselect.intervals import Interval
-from vmselect.probe.endings import KILLED
 from vmselect.records import Forecast, Profile, Record
 from vmselect.records.identity import distinct
 from vmselect.scoring.parts import Parts, epoch_seconds
@@ -111,9 +110,9 @@ def sum_up(ranking: Ranking, profiles: Iterable[Profile], records: Iterable[Reco
 
 def _sum_up(parts: Parts, ranking: Ranking, forecasts: Sequence[Forecast]) -> Summary:
     last, seconds = parts.last, parts.seconds
-    ended = last.outcome == "watched"
+    ended, running = last.outcome == "watched", last.preemption == "killed"
     price, market = _find_price(last, ranking)
-    remaining = None if ended else _find_rest(parts, running=last.detail == KILLED)
+    remaining = None if ended else _find_rest(parts, running=running)
     total = Interval(seconds, seconds, seconds) if ended else remaining and remaining.map(lambda rest: seconds + rest)
     # Parts on several machines have several prices.
     alike = len({(part.instance_type, part.region) for part in parts.profiles}) == 1
@@ -125,8 +124,8 @@ def _sum_up(parts: Parts, ranking: Ranking, forecasts: Sequence[Forecast]) -> Su
     return Summary(
         title=last.title, model=last.model, begun=parts.profiles[0].created.isoformat(timespec="seconds"),
         instance_type=last.instance_type, region=last.region, market=market, usd_per_hour=price,
-        state="ended" if ended else "running" if last.detail == KILLED else "interrupted",
-        detail=None if ended or last.detail == KILLED else last.detail,
+        state="ended" if ended else "running" if running else "interrupted",
+        detail=None if ended or running else last.detail,
         recorded_until=until.isoformat(timespec="seconds"), epochs_done=parts.epochs_done, epochs=last.setup.epochs,
         seconds=seconds, remaining=remaining, total=total, usd=usd, final_usd=final,
         at_most=last.setup.early_stopping is not None and not ended,

@@ -52,8 +52,8 @@ def test_ctrl_c_in_a_command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Cap
 
 
 def test_a_record_says_that_the_user_stopped_the_training() -> None:
-    outcome, detail = classify(KeyboardInterrupt())
-    profile = make_profile("g4dn.xlarge", [0.1, 0.1], outcome=outcome, detail=detail)
+    outcome, detail, ending = classify(KeyboardInterrupt())
+    profile = make_profile("g4dn.xlarge", [0.1, 0.1], outcome=outcome, detail=detail, ending=ending)
     findings = {finding.code: finding.message for finding in check_profile(profile)}
     assert "Ctrl-C" in findings["interrupted"]
     assert "few-steps" not in findings

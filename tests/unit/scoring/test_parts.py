@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 import vmselect as vs
 from tests.support.forecasts import make_forecast
 from tests.support.parts import BOUNDARY, EPOCHS, FIRST, INIT, STARTUP, STEP, VALIDATION, make_part, split
-from vmselect.probe.endings import KILLED
 from vmselect.scoring.parts import Parts
 from vmselect.watching.moves import count_epochs_left
 
@@ -54,7 +53,7 @@ def test_a_part_alone_is_no_whole_training() -> None:
 def test_a_part_that_a_limit_ended_is_not_scored_by_itself() -> None:
     parts = split([4])
     wall = parts[0].timeline.wall_seconds
-    stopped = make_part(0, 4, outcome="watched", detail=None)
+    stopped = make_part(0, 4, outcome="watched")
     stopped = stopped.model_copy(update={"timeline": stopped.timeline.model_copy(update={"fit_seconds": wall})})
     score = vs.score([make_forecast(seconds=20.0, epochs=float(EPOCHS)), stopped, parts[1]])
     assert (len(score), score.unscored) == (1, ())
@@ -69,7 +68,7 @@ def test_a_complete_training_is_no_part_of_one_from_its_checkpoint() -> None:
 
 def test_a_probe_of_the_same_work_is_no_part() -> None:
     parts = split([4])
-    probe = make_part(0, 1, number=0, outcome="stopped", detail=None, created=parts[0].created + timedelta(minutes=1))
+    probe = make_part(0, 1, number=0, outcome="stopped", created=parts[0].created + timedelta(minutes=1))
     assert Parts.of(parts[1], [*parts, probe]).profiles == tuple(parts)
 
 
@@ -90,7 +89,7 @@ def test_a_forecast_from_a_part_does_not_predict_the_whole() -> None:
 @pytest.mark.parametrize("outcome", ["watched", "interrupted"])
 def test_a_sample_of_thousands_of_epochs_tells_how_many_there_were(outcome: str) -> None:
     ends = 5_000 if outcome == "watched" else 6_000
-    part = make_part(0, 2_002, outcome=outcome, detail=None if outcome == "watched" else KILLED)
+    part = make_part(0, 2_002, outcome=outcome, ending=None if outcome == "watched" else "killed")
     numbers = [*range(1_000), *range(1_000, 5_000, 4), 4_998, 4_999]
     columns = {
         name: tuple(

@@ -16,7 +16,6 @@ import pytest
 
 import vmselect as vs
 from vmselect.probe import recording
-from vmselect.probe.endings import KILLED, TERMINATED
 from vmselect.probe.recording import SHARE
 from vmselect.scoring.parts import find_parts
 from vmselect.watching import account
@@ -357,11 +356,11 @@ def test_a_budget_at_an_unreliable_price_is_reported(
 def test_a_resumed_training_continues_its_account(clock: Clock, tmp_path: Path) -> None:
     first = vs.Profile.from_times(batch_size=8, iteration_seconds=[1.0] * 5, epochs=50, model="net")
     parts = []
-    for number, (start, seconds, detail) in enumerate([(0, 100.0, KILLED), (20, 60.0, TERMINATED)]):
+    for number, (start, seconds, ending) in enumerate([(0, 100.0, "killed"), (20, 60.0, "terminated")]):
         timeline = first.timeline.model_copy(update={"wall_seconds": seconds, "init_seconds": None})
         setup = first.setup.model_copy(update={"initial_epoch": start})
         created = first.created.replace(year=2020 + number)
-        changes = {"timeline": timeline, "setup": setup, "outcome": "interrupted", "detail": detail}
+        changes = {"timeline": timeline, "setup": setup, "outcome": "interrupted", "ending": ending}
         parts.append(first.model_copy(update={**changes, "created": created, "id": f"{number}" * 32}))
     assert [part.id for part in find_parts(first, parts, 30)] == [parts[1].id, parts[0].id]
     assert find_parts(first, parts, 19) == [parts[0]]
@@ -371,7 +370,7 @@ def test_a_resumed_training_continues_its_account(clock: Clock, tmp_path: Path) 
     earlier = vs.watching.account.Earlier.of(parts, lambda part: 3.6)
     assert (earlier.seconds, earlier.usd, earlier.interruptions) == (160.0, pytest.approx(0.16), 2)
     # What the program or its user has ended says nothing about the machine.
-    failed = [part.model_copy(update={"detail": "ValueError: wrong"}) for part in parts]
+    failed = [part.model_copy(update={"detail": "ValueError: wrong", "ending": None}) for part in parts]
     assert vs.watching.account.Earlier.of(failed, lambda part: 3.6).interruptions == 0
 
 

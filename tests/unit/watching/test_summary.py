@@ -57,13 +57,13 @@ def test_a_running_training_has_its_rest_with_an_interval(ranking: vs.Ranking) -
 
 
 def test_an_interrupted_training_says_why_and_what_is_missing(ranking: vs.Ranking) -> None:
-    (training,) = sum_up(ranking, [make_part(4, 3, detail="ValueError: wrong")])
+    (training,) = sum_up(ranking, [make_part(4, 3, detail="ValueError: wrong", ending=None)])
     assert (training.state, training.detail) == ("interrupted", "ValueError: wrong")
     assert (training.missing_epochs, training.epochs_done, training.interruptions) == (4, 7, 0)
 
 
 def test_probes_and_imported_times_are_not_watched(ranking: vs.Ranking) -> None:
-    probes = [make_part(0, 2), make_part(0, 1, outcome="stopped", detail=None), make_epoch_profile("a", 10.0)]
+    probes = [make_part(0, 2), make_part(0, 1, outcome="stopped"), make_epoch_profile("a", 10.0)]
     assert sum_up(ranking, probes) == []
     several = [make_part(0, EPOCHS, number=number, factors={"seed": number}) for number in range(MOST + 2)]
     assert [training.begun for training in sum_up(ranking, several)] == [
