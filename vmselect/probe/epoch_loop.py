@@ -44,12 +44,26 @@ class Length(NamedTuple):
 
 def find_epochs(frame: FrameType | None) -> int | None:
     """Number of iterations of the innermost running loop over epochs around ``frame``; None if no loop states it."""
-    return next((loop.number for loop in _walk_loops(frame) if loop.over_epochs), None)
+    loops = (loop for caller in _walk_callers(frame) for loop in _read_loops(caller))
+    return next((loop.number for loop in loops if loop.over_epochs), None)
 
 
 def find_loops(frame: FrameType | None) -> list[Loop]:
-    """The running loops of the script around the call of a model in ``frame``, the innermost first."""
-    return list(_walk_loops(frame, outside="torch"))
+    """The running loops of the script around the call of a model in ``frame``, the innermost first.
+
+    Loops inside a model, and inside what runs the script, are no loops of a training.
+    """
+    loops: list[Loop] = []
+    for caller in _walk_callers(frame):
+        module = str(caller.f_globals.get("__name__", ""))
+        package = module.partition(".")[0]
+        if package == "runpy":
+            break
+        if module.startswith("torch.nn."):
+            loops.clear()
+        elif package not in ("torch", "vmselect"):
+            loops += _read_loops(caller)
+    return loops
 
 
 def find_length(frame: FrameType | None, outer: Collection[Place] = ()) -> Length:
@@ -64,26 +78,17 @@ def find_length(frame: FrameType | None, outer: Collection[Place] = ()) -> Lengt
     return Length(loops[number].number if number < len(loops) else 1 if counts else None, steps)
 
 
-def _walk_loops(frame: FrameType | None, outside: str | None = None) -> Iterator[Loop]:
-    """The running loops around ``frame``, the innermost first; only those around all frames of a package ``outside``.
-
-    Loops inside a model, and inside what runs the script, are no loops of a training.
-    """
-    loops: list[Loop] = []
+def _walk_callers(frame: FrameType | None) -> Iterator[FrameType]:
+    """``frame`` and the frames around it, the innermost first."""
     for _ in range(MAX_FRAMES):
         if frame is None:
-            break
-        package = str(frame.f_globals.get("__name__", "")).partition(".")[0]
-        if outside is not None and package == "runpy":
-            break
-        if outside is None:
-            yield from (_read_loop(loop, frame) for loop in _running_loops(frame))
-        elif package == outside:
-            loops.clear()
-        elif package != "vmselect":
-            loops += [_read_loop(loop, frame) for loop in _running_loops(frame)]
+            return
+        yield frame
         frame = frame.f_back
-    yield from loops
+
+
+def _read_loops(frame: FrameType) -> list[Loop]:
+    return [_read_loop(loop, frame) for loop in _running_loops(frame)]
 
 
 def _read_loop(loop: ast.For | ast.While, frame: FrameType) -> Loop:

@@ -117,3 +117,21 @@ def test_loops_inside_a_model_are_no_loops_of_the_training(tmp_path: Path) -> No
     exec("def call():\n    return forward()", torch)
     run(outside, {"call": torch["call"]})
     assert seen == {(1, 6)}
+
+
+def test_a_decorator_of_torch_hides_no_loop(tmp_path: Path) -> None:
+    """As with ``torch.enable_grad()`` around the function of a step that accumulates gradients."""
+    file = tmp_path / "train.py"
+    file.write_text("""
+@decorate
+def train():
+    for _ in range(4):
+        step()
+for i in range(6):
+    train()
+""")
+    torch: dict[str, Any] = {"__name__": "torch.utils._contextlib"}
+    exec("def decorate(function):\n    return lambda: function()", torch)
+    seen: set[tuple[int | None, ...]] = set()
+    run(file, {"decorate": torch["decorate"], "step": lambda: seen.add(find_length(sys._getframe(1)))})
+    assert seen == {(1, 24)}
