@@ -156,3 +156,12 @@ def test_a_model_that_cannot_be_watched_is_trained() -> None:
     calls = FirstCalls()
     calls.watch(Odd())
     assert calls.choose(None) is None
+
+
+def test_an_attribute_with_a_name_of_fabric_does_not_hide_the_precision() -> None:
+    model = torch.nn.Linear(4, 2).bfloat16()
+    model._strategy = "beam search"
+    calls = FirstCalls()
+    calls.watch(model)
+    model(torch.zeros(1, 4, dtype=torch.bfloat16))
+    assert calls.precision == "bfloat16"

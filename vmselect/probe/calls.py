@@ -134,9 +134,8 @@ def _read_precision(module: Model) -> str | None:
 
 def _read_wrapper(module: Model) -> str | None:
     """Mixed precision that accelerate or Fabric turn on inside of the call of a module that they have prepared."""
-    strategy = vars(module).get("_strategy")  # of Fabric
-    if strategy is not None:
-        return MIXED_PRECISIONS.get(strategy.precision.precision)
+    if type(module).__name__ == "_FabricModule":
+        return MIXED_PRECISIONS.get(module._strategy.precision.precision)
     accelerate = sys.modules.get("accelerate.state")
     state = {} if accelerate is None else accelerate.AcceleratorState._shared_state
     return MIXED_PRECISIONS.get(state.get("_mixed_precision", ""))

@@ -182,7 +182,7 @@ class Evidence:
 
 def _script_uses_vmselect() -> bool:
     """Whether the script has imported vmselect, so that it may measure its own loop later."""
-    values = vars(sys.modules["__main__"]).values()
+    values = list(vars(sys.modules["__main__"]).values())  # the script defines further names at the same time
     names = (getattr(value, "__name__" if isinstance(value, ModuleType) else "__module__", None) for value in values)
     return any(str(name).partition(".")[0] == "vmselect" for name in names)
 
