@@ -186,7 +186,8 @@ def _explain_nothing(run: ScriptRun) -> str:
     if run.gave_up_in is not None and run.gave_up_after is not None:
         return (
             f"the script imported no framework that could be measured (TensorFlow, JAX or torch) within "
-            f"{format_seconds(run.gave_up_after)}, so it was ended in {run.gave_up_in}. {remedy}"
+            f"{format_seconds(run.gave_up_after)}, so it was ended in {run.gave_up_in}. If it imports one "
+            f"later, pass a larger --seconds. {remedy}"
         )
     if not run.gradients:
         return (

@@ -60,4 +60,4 @@ def test_a_script_without_a_training_is_told_what_was_seen(limit: float | None) 
     assert "probe_loop" in seen
     assert "probe_loop" in _explain_nothing(ScriptRun(0, 0, []))
     ended = _explain_nothing(ScriptRun(0, 0, [], gave_up_after=60.0, gave_up_in="train.py, line 3"))
-    assert all(part in ended for part in ("1 min", "train.py, line 3", "probe_loop"))
+    assert all(part in ended for part in ("1 min", "train.py, line 3", "--seconds", "probe_loop"))
