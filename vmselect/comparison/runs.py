@@ -132,7 +132,7 @@ def _epoch_seconds(profile: Profile, terms: Terms) -> float | None:
 
 def _validation_seconds(profile: Profile, terms: Terms) -> float | None:
     """Mean time of complete validations after the first, which includes compilation (or of the only validation)."""
-    whole = [validation.seconds for validation in profile.timeline.validations if not validation.truncated]
+    whole = [validation.seconds for validation in profile.timeline.whole_validations]
     return _mean(whole[1:] or whole)
 
 

@@ -517,7 +517,7 @@ def _find_pauses(profile: Profile) -> Causes:
         return
     # Steps tell the length of an epoch better than epochs that a probe ended early.
     epoch = statistics.median(steady) * steps if steady and steps is not None else statistics.median(whole)
-    if validations := [validation.seconds for validation in timeline.validations if not validation.truncated]:
+    if validations := [validation.seconds for validation in timeline.whole_validations]:
         epoch += statistics.median(validations)
     pause = statistics.median(between)
     if len(between) == 1:

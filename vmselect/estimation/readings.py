@@ -301,7 +301,7 @@ def group_validations(profile: Profile) -> list[list[Validation]]:
     """
     seen = profile.timeline.validations
     if profile.setup.validations_per_epoch is not None:
-        return [[validation] for validation in seen]
+        return [[part] for validation in seen for part in validation.split()]
     epochs = [list(passes) for _, passes in groupby(seen, key=lambda validation: validation.epoch)]
     if len(epochs) > 1:
         usual = len(epochs[-2])  # the last epoch may have a final test in addition

@@ -99,11 +99,13 @@ class ValidationTally(NamedTuple):
     batches: int | None
     batch_readings: tuple[int, ...]
     truncated: bool
+    covers: int = 1
 
     def plus(self, other: ValidationTally) -> ValidationTally:
-        """Both validations as one."""
+        """The times of both, added up."""
         batches = None if self.batches is None or other.batches is None else self.batches + other.batches
-        return ValidationTally(self.taken + other.taken, batches, (), self.truncated or other.truncated)
+        taken, covers = self.taken + other.taken, self.covers + other.covers
+        return ValidationTally(taken, batches, (), self.truncated or other.truncated, covers)
 
 
 @dataclass(slots=True, eq=False)
@@ -614,6 +616,7 @@ def build_timeline(
                 batches=validation.batches,
                 batch_seconds=tuple(_seconds(taken) for taken in validation.batch_readings),
                 truncated=validation.truncated,
+                covers=validation.covers if validation.covers > 1 else None,
             )
             for tally in tallies
             for validation in tally.validations

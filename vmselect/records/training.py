@@ -58,6 +58,8 @@ from vmselect.units import format_bytes, format_seconds, list_all, printable
 
 MAX_STEP_READINGS = 20_000
 MAX_EPOCHS = 20_000
+MAX_VALIDATIONS = 2_000_000
+"""Maximum number of validations, with those that were added up. They are divided again when a record is used."""
 MAX_BATCH_READINGS = 4_000
 MAX_RUNS = 10_000
 
@@ -201,6 +203,7 @@ class Validation(Part):
     """One validation pass: its total ``seconds``, and the seconds of each batch.
 
     The first batch includes the startup of the validation. ``truncated`` is True if the probe ended the pass early.
+    ``covers`` is a number of passes in the epoch that were added up, because a record holds only so many.
     """
 
     epoch: Count
@@ -208,6 +211,15 @@ class Validation(Part):
     batches: Count | None = None
     batch_seconds: tuple[Seconds, ...] = Field(default=(), max_length=MAX_BATCH_READINGS)
     truncated: bool = False
+    covers: PositiveCount | None = None
+
+    def split(self) -> list[Validation]:
+        """The passes one by one; passes that were added up as equal ones."""
+        if self.covers is None:
+            return [self]
+        batches = None if self.batches is None else self.batches // self.covers
+        mean = self.model_copy(update={"seconds": self.seconds / self.covers, "batches": batches, "covers": None})
+        return [mean] * self.covers
 
 
 class Boundary(Part):
@@ -299,6 +311,12 @@ class Timeline(Part):
             raise ValueError("init_seconds and init_source must both be present or both be absent")
         return self
 
+    @model_validator(mode="after")
+    def _validations_can_be_divided(self) -> Timeline:
+        if sum(validation.covers or 1 for validation in self.validations) > MAX_VALIDATIONS:
+            raise ValueError(f"there are more than {MAX_VALIDATIONS:,} validations")
+        return self
+
     @property
     def complete_epochs(self) -> int:
         """Number of complete epochs. Of a training with thousands of epochs, ``epochs`` contains a sample."""
@@ -306,6 +324,12 @@ class Timeline(Part):
             return 0
         spanned = self.epochs[-1].epoch - self.epochs[0].epoch + 1
         return max(spanned, len(self.epochs)) - sum(not epoch.complete for epoch in self.epochs)
+
+    @property
+    def whole_validations(self) -> list[Validation]:
+        """All passes of a validation that the probe did not end early."""
+        whole = (validation for validation in self.validations if not validation.truncated)
+        return [part for validation in whole for part in validation.split()]
 
     @property
     def startup_seconds(self) -> float | None:

@@ -56,7 +56,7 @@ def validation_points(profiles: Iterable[Profile]) -> pd.DataFrame:
     """
     rows = []
     for profile in profiles:
-        whole = [validation for validation in profile.timeline.validations if not validation.truncated]
+        whole = profile.timeline.whole_validations
         first, later = whole[:1], whole[1:]
         for kind, passes in (("first", first), ("later", later)):
             if passes:

@@ -6,8 +6,11 @@ import random
 
 import pytest
 
+import vmselect as vs
+from vmselect.estimation.readings import group_validations
 from vmselect.probe import timer as timer_module
 from vmselect.probe.timer import StepTimer, build_timeline
+from vmselect.records.training import Timeline
 
 
 class Hand:
@@ -319,3 +322,12 @@ def test_countless_validations_of_an_epoch_are_added_up(timer: StepTimer, clock:
     assert sum(validation.seconds for validation in timeline.validations) == pytest.approx(0.5 * count)
     assert sum(validation.batches or 0 for validation in timeline.validations) == 3 * count
     assert timeline.steps.total_seconds == count
+    profile = vs.Profile.from_times(batch_size=8, iteration_seconds=[1.0], validation_seconds=[1.0])
+    setup = profile.setup.model_copy(update={"validations_per_epoch": float(count)})
+    profile = profile.model_copy(update={"timeline": timeline, "setup": setup, "outcome": "watched"})
+    groups = group_validations(vs.Profile.model_validate_json(profile.to_json()))
+    assert {(len(group), group[0].seconds, group[0].batches) for group in groups} == {(1, 0.5, 3)}
+    assert len(groups) == len(timeline.whole_validations) == count
+    endless = timeline.validations[-1].model_copy(update={"covers": 2**60})
+    with pytest.raises(ValueError, match="2,000,000 validations"):
+        Timeline.model_validate(timeline.model_copy(update={"validations": (endless,)}).model_dump())
