@@ -72,6 +72,23 @@ def test_logs_of_tensorboard_get_no_short_run(folder):
     assert read_tree(folder).keys() > before.keys(), "a training without a probe writes again"
 
 
+@pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="the callback imports TensorFlow")
+def test_a_probe_after_tensorboard_leaves_no_metrics(folder):
+    """Keras lets the callback write the graph of the model before it calls the probe."""
+    pytest.importorskip("tensorboard", reason="tensorboard is not installed, without which its callback writes nothing")
+    callback = keras.callbacks.TensorBoard(str(folder / "logs"), update_freq="batch")
+    probe = vs.IterationProbe(steps=3, verbose=0)
+    fit(probe, steps=5, callbacks=[callback, probe])
+    written = b"".join(filter(None, read_tree(folder / "logs").values()))
+    assert b"epoch_loss" not in written
+    assert b"batch_loss" not in written
+    x, y = make_data(5)
+    MODEL.fit(x, y, batch_size=BATCH, verbose=0, callbacks=[callback])
+    assert b"epoch_loss" in b"".join(filter(None, read_tree(folder / "logs").values())), (
+        "a training without a probe writes again"
+    )
+
+
 @pytest.mark.parametrize("save_freq", ["epoch", 1000])
 @pytest.mark.parametrize("give", [Path, str, "{}/".format])
 def test_the_backup_of_an_interrupted_training_stays_however_its_folder_is_given(folder, give, save_freq):

@@ -184,9 +184,15 @@ def describe_saving(callbacks: Iterable[Callback]) -> tuple[Saving | None, int |
 def bind_elsewhere(callback: Callback, folder: str) -> dict[str, object]:
     """Return the attributes that ``callback`` needs, besides its path attribute, in order to write to ``folder``."""
     base = _find_base(callback)
-    if base is None or base.__name__ != "OrbaxCheckpoint":
-        return {}
-    return {"checkpointer": base(folder, max_to_keep=callback.max_to_keep).checkpointer}
+    kind = None if base is None else base.__name__
+    if kind == "OrbaxCheckpoint":
+        return {"checkpointer": base(folder, max_to_keep=callback.max_to_keep).checkpointer}
+    if kind == "TensorBoard" and callback.__dict__.get("_writers"):
+        # Keras has passed the model to this callback before the probe, so that it has opened a file for the graph.
+        callback._close_writers()
+        callback._writers = {}
+        return {"_writers": {}}
+    return {}
 
 
 def _where_written(callback: Callback) -> str | None:
