@@ -412,11 +412,7 @@ def _find_neighbors(profile: Profile) -> Causes:
         yield Cause("steal", {"steal_share": steal})
     cores, others = _usable_cores(profile), _steady_mean(profile, "other_cores")
     busy = _steady_mean(profile, "usable_cpu_share")
-    # Other workers of the same training are not neighbors.
-    if not cores or others is None or busy is None or profile.environment.workers > 1:
-        return
-    # Other programs take no time from the training as long as a core is free.
-    if busy >= CPU_CONTENDED and others >= OTHER_PROGRAMS * cores:
+    if cores and others is not None and busy is not None and _is_crowded(profile, others, busy * cores):
         evidence = {"other_cores": others, "usable_cores": float(cores), "usable_cpu_share": busy}
         pressure = _steady_mean(profile, "cpu_pressure_share")
         yield Cause("other-programs", evidence | ({} if pressure is None else {"cpu_pressure_share": pressure}))
@@ -595,10 +591,8 @@ def _find_slow_first_step(profile: Profile) -> Causes:
     for name in ("process_cores", "io_pressure_share"):
         if name in sampled:
             evidence[name] = sampled[name].mean
-    usable, others = _usable_cores(profile), sampled["other_cores"].mean if "other_cores" in sampled else 0.0
-    taken = others + evidence.get("process_cores", 0.0)
-    alone = profile.environment.workers <= 1  # other workers of the same training are not other programs
-    if alone and usable and others >= OTHER_PROGRAMS * usable and taken >= CPU_CONTENDED * usable:
+    others = sampled["other_cores"].mean if "other_cores" in sampled else 0.0
+    if _is_crowded(profile, others, others + evidence.get("process_cores", 0.0)):
         evidence["other_cores"] = others
     busy = [s.mean for name, s in sampled.items() if re.fullmatch(r"gpu\d+_busy_share", name)]
     if busy and profile.environment.framework_gpus:
@@ -662,6 +656,17 @@ def _usable_cores(profile: Profile) -> int | None:
     """Number of CPU cores that the process may run on, or None if unknown."""
     limit = profile.usage.limits.cores if profile.usage else None
     return limit or profile.environment.usable_cores or profile.environment.cpu_cores
+
+
+def _is_crowded(profile: Profile, others: float, busy: float) -> bool:
+    """Whether other programs slow down the training: they use ``others`` of the ``busy`` CPU cores, and none is free.
+
+    Other workers of the same training are no other programs.
+    """
+    cores = _usable_cores(profile)
+    if not cores or profile.environment.workers > 1:
+        return False
+    return busy >= CPU_CONTENDED * cores and others >= OTHER_PROGRAMS * cores
 
 
 def _container_cores(profile: Profile) -> float | None:

@@ -294,6 +294,15 @@ def test_a_slow_first_step_is_explained_by_what_was_busy(means: dict[str, float]
     assert found.evidence["first_step_seconds"] == 23.0
 
 
+def test_other_workers_of_a_training_are_no_other_programs_of_its_first_step() -> None:
+    profile = first_step(23.0, process_cores=0.4, other_cores=7.5)
+    together = profile.model_copy(update={"environment": profile.environment.model_copy(update={"workers": 8})})
+    evidence = [
+        cause.evidence for each in (profile, together) for cause in vs.diagnose(each) if cause.code == "slow-first-step"
+    ]
+    assert ["other_cores" in values for values in evidence] == [True, False]
+
+
 @pytest.mark.parametrize(
     ("parts", "words", "advice"),
     [
