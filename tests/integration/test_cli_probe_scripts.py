@@ -276,11 +276,11 @@ def test_a_loop_without_a_framework_is_ended_at_the_time_limit(tmp_path: Path, i
     script = tmp_path / "train.py"
     script.write_text(f"""{imported}
 import time
-for _ in range(1_000 if {ended} else 15):
+for _ in range(1_000 if {ended} else 45):
     time.sleep(0.1)
 print("the end")
 """)
-    command = [*CLI, "probe", "--seconds", "0.5", "train.py"]
+    command = [*CLI, "probe", "--seconds", "3", "train.py"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
     assert done.returncode == 1
     assert ("the end" in done.stdout) != ended
