@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import os
 import re
 import shlex
@@ -132,7 +133,7 @@ def _name_left_out(described: Profile, records: Sequence[Profile]) -> list[str]:
     """A line on measurements of the same model at another batch size; an empty list if there is none."""
     structure = described.setup.structure
     sizes = [
-        "unknown" if profile.batch_size is None else str(profile.batch_size)
+        profile.batch_size
         for profile in records
         if structure and profile.setup.structure == structure and profile.outcome != "described"
         and profile.batch_size != described.batch_size
@@ -140,7 +141,8 @@ def _name_left_out(described: Profile, records: Sequence[Profile]) -> list[str]:
     if not sizes:
         return []
     counted = f"{format_count(len(sizes), 'record')} of this model"
-    return [f"{counted} not used: batch size {list_some(sorted(set(sizes)), 5)}, not {described.batch_size}."]
+    listed = list_some([*sorted(filter(None, set(sizes))), *(["unknown"] if None in sizes else [])], 5)
+    return [f"{counted} not used: batch size {listed}, not {described.batch_size}."]
 
 
 def _describe(script: str, arguments: list[str], target: Place, *, module: bool) -> None:
@@ -178,8 +180,7 @@ def _choose_epochs(profiles: Sequence[Profile], arguments: Sequence[str]) -> dic
     A script may ignore its arguments, or begin with a training of fewer epochs, and the user has stated the number.
     """
     stated = {profile.setup.epochs for profile in profiles} - {None}
-    text = re.search(r"(?<!\S)--epochs[ =](\d{1,6})(?!\S)", shlex.join(arguments))
-    asked = int(text[1]) if text else 0
+    asked = _read_epochs(arguments)
     if stated and asked and asked not in stated:
         have = format_count(max(filter(None, stated)), "epoch")
         print_err([f"The training has {have}, but its script was given --epochs {asked}: this is for {asked}."])
@@ -189,6 +190,20 @@ def _choose_epochs(profiles: Sequence[Profile], arguments: Sequence[str]) -> dic
         return {}
     print_err(["The training does not state its number of epochs: this is for one epoch. Pass --epochs N for all."])
     return {"epochs": 1}
+
+
+def _read_epochs(arguments: Sequence[str]) -> int:
+    """The number of epochs in the ``arguments`` of a script; 0 without one. Of several, the last one counts there, too.
+
+    >>> _read_epochs(["--note", "a --epochs 5 b", "--epochs", "3", "--epochs=9"])
+    9
+    """
+    last = ""
+    for word, following in itertools.pairwise([*arguments, ""]):
+        name, separator, text = word.partition("=")
+        if name == "--epochs":
+            last = text if separator else following
+    return int(last) if re.fullmatch(r"[0-9]{1,6}", last) else 0
 
 
 def _end(child: subprocess.Popen[bytes]) -> None:

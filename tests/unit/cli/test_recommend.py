@@ -165,6 +165,17 @@ def test_records_of_other_trainings_do_not_state_the_epochs(here: Path) -> None:
     assert "1 epoch at batch 256" in done.stdout
 
 
+def test_records_of_other_batch_sizes_are_named(here: Path) -> None:
+    described = vs.Profile.load(here / "profiles" / "resnet50.json")
+    for number, size in enumerate((1024, 64, None, 1024, 256)):
+        setup = described.setup.model_copy(update={"batch_size": size})
+        measured = {"outcome": "stopped", "work": None, "setup": setup, "id": f"{number:032}"}
+        described.model_copy(update=measured).save(here / "profiles" / f"{number}.json")
+    done = CliRunner().invoke(app, ["recommend", "--machines", "g6.xlarge"])
+    assert done.exit_code == 0, done.output
+    assert "4 records of this model not used: batch size 64, 1024, unknown, not 256." in done.stderr
+
+
 def test_the_commands_of_a_module_run_it_as_a_module(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys.modules["vmselect.cli.recommend"], "_describe", lambda *_, **__: None)
     done = CliRunner().invoke(app, ["recommend", "--provider", "aws", "-m", "pkg.train", "--lr", "0.1"])
@@ -181,6 +192,8 @@ def test_the_commands_of_a_module_run_it_as_a_module(here: Path, monkeypatch: py
         (90, ["--lr", "0.1", "--epochs=20"], 20, True),
         (90, ["--epochs", "90"], 90, False),
         (90, ["--epochs", "many", "--max-epochs", "20"], 90, False),
+        (90, ["--epochs", "20", "--epochs", "30"], 30, True),  # argparse takes the last one
+        (90, ["--note", "not --epochs 20 as before"], 90, False),
         (None, ["--epochs", "20"], 20, False),
         (None, ["--epochs", "0"], 1, False),
     ],
