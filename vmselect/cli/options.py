@@ -54,6 +54,8 @@ RecalibrateOption = Annotated[
         help="Correct times and intervals by the forecasts and outcomes in this folder or URL; may be repeated.",
     ),
 ]
+COUNTRY_CODE = r" [A-Z]{2}(?:,|$)"
+"""What follows a comma within a name: regions of marketplaces have names such as "Texas, US" and "Oregon, US, NA"."""
 SCRIPT_OPTIONS = ("--batch-size", "--epochs", "--examples", "--help", "--model", "-b", "-e", "-h", "-m", "-o", "-q")
 """Options of commands that run a script which are nearly always meant for the script if they follow its name."""
 
@@ -230,19 +232,19 @@ def parse(option: Option, value: Any) -> Any:
         return read_weights(value, option="--objective", single=str)
     if option.type is Path:  # a path may contain a comma
         return value
-    texts = [text for part in value for text in _split_names(part)]
+    texts = [text for part in value for text in split_names(part)]
     if option.word and texts == [option.word]:
         return option.word
     return read_numbers(",".join(texts), option=f"--{option.name.replace('_', '-')}") if option.type is int else texts
 
 
-def _split_names(listed: str) -> list[str]:
-    """The names in ``listed``, which are separated by commas. Regions of marketplaces contain some: "Texas, US"."""
-    from vmselect.catalog.regions import countries
+def split_names(listed: str) -> list[str]:
+    """The names in ``listed``, which are separated by commas; blanks around them are no part of them.
 
-    regions = {region for _, region in countries()} if ", " in listed else set()
-    parts = re.split(r",(?! )", listed)
-    return [name.strip() for part in parts for name in ([part] if part.strip() in regions else part.split(","))]
+    >>> split_names("us-east-1, eastus,Texas, US"), split_names("Oregon, US, NA,de")
+    (['us-east-1', 'eastus', 'Texas, US'], ['Oregon, US, NA', 'de'])
+    """
+    return [name.strip() for name in re.split(rf",(?!{COUNTRY_CODE})", listed)]
 
 
 Command = Callable[..., None]

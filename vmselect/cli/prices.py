@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
@@ -14,7 +13,7 @@ from rich.progress import Progress as Bars
 from rich.progress import SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 
 from vmselect._models import Output, derive_model, make_model
-from vmselect.cli.options import CatalogOption, DateOption, OwnPricesOption, open_catalog
+from vmselect.cli.options import CatalogOption, DateOption, OwnPricesOption, open_catalog, split_names
 from vmselect.cli.output import (
     Format,
     FormatOption,
@@ -329,8 +328,7 @@ def _place(provider: object, region: object, everywhere: bool) -> str:
 
 def split(names: list[str] | None) -> list[str] | None:
     """Return the names in a repeated option, each of which may be a list with commas; None without any."""
-    # A comma before a blank is part of a name: regions of marketplaces are called "Texas, US".
-    return [name for listed in names or () for name in re.split(r",(?! )", listed)] or None
+    return [name for listed in names or () for name in split_names(listed)] or None
 
 
 class Prices(NamedTuple):

@@ -251,6 +251,8 @@ def test_lists_are_written_with_commas_or_repeated() -> None:
     rows = json.loads(once.stdout)
     assert {(row["provider"], row["market"]) for row in rows} >= {("aws", "spot"), ("gcp", "on_demand")}
     assert rows == json.loads(again.stdout)
+    spaced = run("show", "--provider", "aws, gcp", "--gpu", "T4, L4", "--market", "on_demand, spot", "--json")
+    assert rows == json.loads(spaced.stdout)
     assert split(["Texas, US,us-1"]) == ["Texas, US", "us-1"]
 
 
