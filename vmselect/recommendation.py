@@ -14,6 +14,7 @@ from vmselect.describing.huggingface import is_trainer
 from vmselect.describing.inputs import is_data_set
 from vmselect.describing.tally import count_inputs
 from vmselect.errors import ArgumentError, RankingError, VmselectError
+from vmselect.findings import Finding
 from vmselect.probe.description import describe
 from vmselect.ranking import Ranking, rank
 from vmselect.records import Profile, load_profiles
@@ -92,7 +93,10 @@ def recommend(
 
 
 def rank_training(described: Profile, records: Sequence[Profile], **arguments: Any) -> Ranking:
-    """Rank machines for a described training and those of the ``records`` that are of the same training."""
+    """Rank machines for a described training and those of the ``records`` that are of the same training.
+
+    If those contradict the description, they are left out, with a finding.
+    """
     same = [profile for profile in records if is_same_training(described, profile)]
     try:
         return rank([*same, described], **arguments)
@@ -101,9 +105,16 @@ def rank_training(described: Profile, records: Sequence[Profile], **arguments: A
         if not same:
             raise
         try:
-            return rank([described], **arguments)
+            ranking = rank([described], **arguments)
         except VmselectError:
             raise problem from None
+        verb = "is" if len(same) == 1 else "are"
+        left_out = (
+            f"{format_count(len(same), 'record')} of this training {verb} not used, and all times follow from its "
+            f"description: {problem}"
+        )
+        remedy = "Move records of other data or of an earlier version of the script to another folder."
+        return ranking.with_findings([Finding("records-not-used", left_out, remedy)])
 
 
 def load_own(records: str | os.PathLike[str] | Iterable[Profile] | None) -> list[Profile]:

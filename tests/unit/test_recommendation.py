@@ -63,6 +63,16 @@ def test_other_trainings_are_left_out(changed: dict[str, Any]) -> None:
     assert not is_same_training(RESNET, RESNET)
 
 
+def test_records_that_contradict_the_description_are_left_out_with_a_finding() -> None:
+    probes = [make_probe("g5.xlarge", 0.5, "NVIDIA A10G", examples=count) for count in (1_281_167, 5)]
+    used, contradicted = (vs.recommend(RESNET, machines=MACHINES, records=[probe]) for probe in probes)
+    assert "records-not-used" not in {finding.code for finding in used.findings}
+    assert {row.basis for row in contradicted} == {"described"}
+    (finding,) = [finding for finding in contradicted.findings if finding.code == "records-not-used"]
+    assert finding.severity == "warning"
+    assert "1281167" in finding.message
+
+
 def test_the_newest_description_counts() -> None:
     newer = RESNET.model_copy(update={"created": RESNET.created.replace(year=2099), "id": "0" * 32})
     assert newest_description([newer, RESNET]) == newer
