@@ -440,8 +440,8 @@ def check(
             _print_places(flags, FLAG_COLUMNS, title=title, optional=("reason", "source", "date"))
         else:
             emit(frame_rows(flags), FlaggedPrice, format=format)
-        print_err([*(describe_flags(flags) if format is Format.table else []), *stale])
-        raise typer.Exit(int(flags["implausible"].any()))
+        print_err([*current.findings, *(describe_flags(flags) if format is Format.table else []), *stale])
+        raise typer.Exit(int(bool(current.findings) or flags["implausible"].any()))
     changes = compare_prices(earlier, current)
     counts = ", ".join(f"{number} {change}" for change, number in changes["change"].value_counts().items())
     title = f"{counts or 'no change'}: {current.origin} against {earlier.origin}"

@@ -222,6 +222,16 @@ def test_show_names_the_implausible_prices_that_it_lists() -> None:
     assert "not below on demand" not in run("show", "p5.48xlarge", "--region", "us-east-1", "--market", "all").stderr
 
 
+def test_check_names_invalid_rows_also_beside_flagged_prices(tmp_path) -> None:
+    path = tmp_path / "prices.csv"
+    rows = ("lab,a,here,on_demand,1", "lab,a,here,on_demand,2")
+    path.write_text("\n".join(["provider,instance_type,region,market,usd_per_hour", *rows, ""]))
+    for options in ([], ["--json"]):
+        checked = run("check", str(path), "--flagged", *options)
+        assert "line 3" in checked.stderr
+        assert checked.exit_code == 1
+
+
 def test_check_lists_implausible_shipped_prices_if_none_were_refreshed() -> None:
     listed = run("check", "--flagged", "--format", "json")
     assert listed.exit_code == 1
