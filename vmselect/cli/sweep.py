@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import shlex
 import shutil
 import signal
@@ -37,11 +38,9 @@ if TYPE_CHECKING:
 app = typer.Typer(help="Run probes on many machines, as a plan lists them, within a budget.", no_args_is_help=True)
 
 EXAMPLE_EPOCHS = 50
+"""Number of epochs in the commands that are suggested after a sweep."""
 CRON_FOLDERS = ("/usr/bin", "/bin")
 """Folders that cron searches for programs."""
-RUNNER_PROGRAMS = {"slurm": ("sbatch",), "ssh": ("ssh",)}
-"""Programs that a runner starts on this machine."""
-"""Number of epochs in the commands that are suggested after a sweep."""
 
 PlanArgument = Annotated[Path, typer.Argument(help="YAML file with the plan of the sweep.", show_default=False)]
 FolderArgument = Annotated[
@@ -214,12 +213,14 @@ def run(
       vmselect sweep run plan.yaml history/ --budget-usd 5 --cron weekly
     """
     from vmselect.sweeps import Plan
+    from vmselect.sweeps.runners import make_runner
 
     prices = open_catalog(catalog, date=date, own_prices=own_prices) if catalog or date or own_prices else None
     if cron is not None:
         # A plan that cannot be read would fail every night, and so would one that rents without a budget.
         read = Plan.load(plan)
-        if read.runner == "skypilot" and budget_usd is None:
+        runner = make_runner(read, "new", Path(folder), {})
+        if runner.rents and budget_usd is None:
             raise ArgumentError(
                 "This plan rents machines, so it needs a budget. Add --budget-usd with the largest cost."
             )
@@ -228,7 +229,7 @@ def run(
             budget_usd=budget_usd, parallel=parallel, epochs=epochs, history=history, enough_regret=enough_regret,
             catalog=catalog, own_prices=own_prices, date=date,
         )  # fmt: skip
-        programs = [*{trial.arguments[0]: None for trial in read.trials}, *RUNNER_PROGRAMS.get(read.runner, ())]
+        programs = runner.programs(read.trials)
         print_out(make_cron_line(cron, plan, folder, options, now=time.localtime(), programs=programs))
         return
     _run(
@@ -367,7 +368,8 @@ def make_cron_line(
 ) -> str:
     """Return a line for crontab that runs ``plan`` from the current folder, each time into a new folder in ``folder``.
 
-    cron searches only :data:`CRON_FOLDERS`, so that the folders of vmselect and of ``programs`` are added.
+    cron searches only :data:`CRON_FOLDERS`, so that the folders of vmselect and of ``programs`` are added, except those
+    of programs whose path is given: nobody searches for them, and their folder may contain other programs.
     The sweep begins at the minute, hour, weekday and day of ``now``. Names with a line break or a percent sign, which
     crontab would read as a line break, are errors.
     """
@@ -381,7 +383,8 @@ def make_cron_line(
     # The folder of a virtual environment that is not activated is searched by neither the shell nor cron.
     own = shutil.which("vmselect") or shutil.which("vmselect", path=str(Path(sys.executable).parent))
     program = own or sys.executable
-    places = filter(None, (program, *map(shutil.which, programs)))
+    searched = (name for name in programs if os.sep not in name)
+    places = filter(None, (program, *map(shutil.which, searched)))
     folders = dict.fromkeys(str(Path(place).absolute().parent) for place in places)
     added = [shlex.quote(name) for name in folders if name not in CRON_FOLDERS]
     search = f'PATH={":".join(added)}:"$PATH" ' if added else ""

@@ -136,6 +136,31 @@ def test_cron_starts_vmselect_of_an_environment_that_is_not_activated(
     assert ran.stdout.strip() == shown
 
 
+@pytest.mark.parametrize(
+    ("runner", "commands"),
+    [("", []), ("runner: slurm\n", ["slurm"])],  # jobs of Slurm inherit the PATH
+)
+def test_cron_adds_the_folders_of_programs_that_are_searched_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, runner: str, commands: list[str]
+) -> None:
+    for name in ("scripts/train", "tools/train", "slurm/sbatch"):
+        tool = tmp_path / name
+        tool.parent.mkdir()
+        tool.write_text("#!/bin/sh\n")
+        tool.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}/tools:{tmp_path}/slurm:{os.environ['PATH']}")
+
+    def added(program: str) -> list[str]:
+        plan = PLAN.replace("python3 -c pass", program) + runner
+        done = cron(tmp_path, monkeypatch, "sweeps", "--cron", "daily", plan=plan)
+        assert done.exit_code == 0, done.exception
+        return [name for name in ("scripts", "tools", "slurm") if f"{tmp_path}/{name}" in done.stdout]
+
+    assert added("train") == ["tools", *commands]
+    # A folder of scripts may contain a file that is called like another program.
+    assert added("scripts/train") == added("./scripts/train") == commands
+
+
 def test_cron_keeps_every_option(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     options = (
         "--budget-usd 5.0 --parallel 2 --epochs 50 --history a --history 'b c' --enough-regret 0.1 --date 2026-08-22"

@@ -69,6 +69,10 @@ class Runner(Protocol):
     poll_seconds: float = 1.0
     """Seconds between two calls of :meth:`watch`."""
 
+    def programs(self, trials: Sequence[Trial]) -> Sequence[str]:
+        """Return the programs for ``trials`` that are searched for in the PATH of this process."""
+        return ()
+
     def check(self, trials: Sequence[Trial]) -> None:
         """Raise an error if one of ``trials`` cannot run. Called before the first trial starts."""
         return
@@ -387,15 +391,19 @@ class LocalRunner(ConnectedRunner):
     poll_seconds = 0.1
     close_seconds = 60.0  # longer than a supervisor waits for killed processes, KILL_SECONDS
 
+    def programs(self, trials: Sequence[Trial]) -> Sequence[str]:
+        """Return the programs of ``trials``."""
+        return list(dict.fromkeys(trial.arguments[0] for trial in trials))
+
     def check(self, trials: Sequence[Trial]) -> None:
         """Raise an error if a program is not installed, or if cores or memory of a trial are more than those here."""
-        there = len(available_cores())
-        for trial in trials:
-            program = trial.arguments[0]
+        for program in self.programs(trials):
             if shutil.which(program) is None:
                 raise PlanError(
                     f"The program {program} is not installed on this machine. Install it, or write its complete path."
                 )
+        there = len(available_cores())
+        for trial in trials:
             needed = (trial.machine.cores or 0) * trial.nodes
             if needed > there:
                 raise PlanError(

@@ -38,6 +38,7 @@ from vmselect.sweeps.runners.runner import (
 )
 from vmselect.sweeps.runners.supervisor import worker_folder
 
+COMMANDS = ("sbatch", "squeue", "scancel", "srun")
 CALL_SECONDS = 60.0
 GONE_SECONDS = 180.0
 """Longest wait for the end of a cancelled job. Slurm kills processes that ignore SIGTERM after about 30 seconds."""
@@ -54,9 +55,13 @@ class SlurmRunner(Runner):
     survives = True
     queues = True
 
+    def programs(self, trials: Sequence[Trial]) -> Sequence[str]:
+        """Return the commands of Slurm, and the programs of ``trials``: jobs inherit the environment of sbatch."""
+        return [*COMMANDS, *dict.fromkeys(trial.arguments[0] for trial in trials)]
+
     def check(self, trials: Sequence[Trial]) -> None:
         """Raise an error if a command of Slurm is not installed."""
-        for program in ("sbatch", "squeue", "scancel", "srun"):
+        for program in COMMANDS:
             if shutil.which(program) is None:
                 raise SweepError(
                     f"The Slurm command {program} is not installed here. Start the sweep on a login node of a cluster."

@@ -70,10 +70,15 @@ class SshRunner(ConnectedRunner):
         self._lock = threading.Lock()
         self._bundle: Path | None = None
 
+    def programs(self, trials: Sequence[Trial]) -> Sequence[str]:
+        """Return the client of OpenSSH."""
+        return ("ssh",)
+
     def check(self, trials: Sequence[Trial]) -> None:
         """Raise an error if ssh is not installed, or if a trial has more nodes than its machine has hosts."""
-        if shutil.which("ssh") is None:
-            raise SweepError("ssh is not installed on this machine. Install the OpenSSH client.")
+        for program in self.programs(trials):
+            if shutil.which(program) is None:
+                raise SweepError(f"{program} is not installed on this machine. Install the OpenSSH client.")
         for trial in trials:
             name, hosts = trial.machine.name, trial.machine.hosts
             if len(hosts) < trial.nodes:
