@@ -313,8 +313,10 @@ PROVIDERS = re.compile(
     """,
     re.X,
 )
-# Other names of providers that have another one in the catalog, as gpuhunt's files have.
-ALIASES = {"datacrunch": "verda", "digitalocean": "do", "lambdalabs": "lambda", "vastai": "vast"}
+# Names of gpuhunt's files of providers that have another name in the catalog.
+GPUHUNT_NAMES = {"do": "digitalocean", "lambda": "lambdalabs", "vast": "vastai"}
+# Other names of providers: those of gpuhunt, and earlier ones.
+ALIASES = {**{theirs: ours for ours, theirs in GPUHUNT_NAMES.items()}, "datacrunch": "verda"}
 # Families of Google Cloud whose hosts SkyPilot prices without their GPUs.
 _GCP_HOST_ONLY = r"(?:a2|a3|a4|a4x|g2|g4)-"
 # SkyPilot's name for the GPU of A3 Mega; our table uses the name of the chip.

@@ -13,14 +13,12 @@ import zipfile
 import zlib
 from collections.abc import Callable
 
-from vmselect.catalog.files import MAX_BYTES
+from vmselect.catalog.files import GPUHUNT_NAMES, MAX_BYTES
 from vmselect.catalog.sources.http import JsonClient
 from vmselect.catalog.sources.published import Download, PublishedPrices
 from vmselect.errors import RefreshError
 
 BASE_URL = "https://dstack-gpu-pricing.s3.eu-west-1.amazonaws.com/v3"
-NAMES = {"lambda": "lambdalabs", "do": "digitalocean", "vast": "vastai"}
-"""Names that gpuhunt gives to clouds, where they differ from ours."""
 
 
 class GpuhuntPrices(PublishedPrices):
@@ -32,7 +30,7 @@ class GpuhuntPrices(PublishedPrices):
         super().__init__(provider, base_url=base_url, client=client)
 
     def _download(self, progress: Callable[[str], None]) -> Download:
-        name = NAMES.get(self.provider, self.provider)
+        name = GPUHUNT_NAMES.get(self.provider, self.provider)
         folder = f"{self._base_url}/{name}"
         progress("version")
         version = self._client.get_bytes(f"{folder}/version").decode("ascii", "replace").strip()
