@@ -17,10 +17,13 @@ PACKAGES = {
 """Maps each framework that a script may import to the arguments of ``pip install`` that install it."""
 
 DOWNLOADS = frozenset({
-    "URLError", "gaierror", "ConnectionError", "ConnectError", "ConnectTimeout", "MaxRetryError",
-    "LocalEntryNotFoundError", "OfflineModeIsEnabled",
+    "URLError", "gaierror", "ConnectionRefusedError", "ConnectionError", "ConnectError", "ConnectTimeout",
+    "MaxRetryError", "LocalEntryNotFoundError", "OfflineModeIsEnabled",
 })  # fmt: skip
-"""Classes of errors without a connection to a server: of Python, requests, urllib3, httpx and huggingface_hub."""
+"""Classes of errors without a connection to a server: of Python, requests, urllib3, httpx and huggingface_hub.
+
+Python's own ConnectionError is none of them: workers of a loader that end raise it, too.
+"""
 DEMANDS_GPU = re.compile(r"\bCUDA\b|\bNVIDIA\b", re.IGNORECASE)
 """What errors of torch and TensorFlow contain where a script demands of a GPU what the CPU cannot do for it."""
 
@@ -31,7 +34,8 @@ def explain_failure(script: str, error: BaseException, *, describes: bool = Fals
     Without trained weights and without a GPU a training cannot be measured, but a script that ``describes`` one can
     do without them.
     """
-    if isinstance(error, ImportError):
+    # What lacks a name is there, in another version or as a file of the user, and the traceback names it.
+    if isinstance(error, ModuleNotFoundError) or (isinstance(error, ImportError) and error.name is None):
         package = (error.name or "").partition(".")[0]
         if isinstance(error, ModuleNotFoundError) and package in PACKAGES:
             fact = f"{script} imports {package}, which is not installed in {sys.prefix}"
@@ -39,7 +43,8 @@ def explain_failure(script: str, error: BaseException, *, describes: bool = Fals
         return f"Install what {script} imports in the environment of vmselect ({sys.prefix}), such as with pip."
     if not describes:
         return None
-    if any(kind.__name__ in DOWNLOADS for part in _chain(error) for kind in type(part).__mro__):
+    kinds = {kind for part in _chain(error) for kind in type(part).__mro__} - {ConnectionError}
+    if any(kind.__name__ in DOWNLOADS for kind in kinds):
         return (
             f"{script} downloads something, and there was no connection. A description needs no trained weights: build "
             "the model without them, as with weights=None or from_config(config), or run the script where it can "

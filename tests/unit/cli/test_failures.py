@@ -37,9 +37,19 @@ def test_the_remedy_fits_the_error(error: Exception, part: str) -> None:
     assert part in (explain_failure("train.py", error, describes=True) or "")
 
 
-def test_other_errors_have_their_traceback_only() -> None:
-    assert explain_failure("train.py", ValueError("mine"), describes=True) is None
-    assert explain_failure("train.py", chained()) is None, "a measurement needs what the script downloads"
+@pytest.mark.parametrize(
+    "error",
+    [
+        ValueError("mine"), BrokenPipeError(32, "a worker of a loader has ended"),
+        ImportError("cannot import name 'net' from 'models'", name="models"),
+    ],
+)  # fmt: skip
+def test_other_errors_have_their_traceback_only(error: Exception) -> None:
+    assert explain_failure("train.py", error, describes=True) is None
+
+
+def test_a_measurement_needs_what_the_script_downloads() -> None:
+    assert explain_failure("train.py", chained()) is None
 
 
 def test_the_remedy_is_printed_below_the_traceback(tmp_path: Path) -> None:
