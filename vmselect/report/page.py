@@ -364,7 +364,8 @@ def _choose_candidates(ranking: Ranking, most: int) -> list[int]:
     kept = set(orders[ranking.deciding_column][: most // 4].tolist())
     probed = np.flatnonzero(ranking.candidates.per_machine_estimate(lambda machine: bool(machine.records)))
     kept.update(probed[: most // 4].tolist())
-    for objective, market in itertools.product(ranking.settings.measured, {ranking.settings.market, None}):
+    markets = dict.fromkeys((ranking.settings.market, None))
+    for objective, market in itertools.product(ranking.settings.measured, markets):
         orders += ranking.rerank(objective=objective, market=market or "all", **NO_LIMITS).assessment.order
     for place in range(max(map(len, orders))):
         for order in orders:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import re
+import subprocess
 import sys
 import zlib
 from html import unescape
@@ -171,6 +173,25 @@ def test_of_very_many_candidates_the_page_holds_the_best() -> None:
         best = ranking.rerank(objective=objective).best
         assert (best.instance_type, best.region) in kept
     assert to_html(ranking, most=5).count("<tr>") == 6
+
+
+def test_of_very_many_candidates_every_page_holds_the_same() -> None:
+    code = """
+import vmselect as vs
+from vmselect.cli.demo import DESCRIPTIONS
+from vmselect.report.page import page_data
+described = vs.Profile.load(DESCRIPTIONS / "resnet50.json")
+ranking = vs.rank(described, machines="all", gpu=["T4", "A10G", "L4"], market="spot")
+print([sorted(offer["title"] for offer in page_data(ranking, most=most)["candidates"]) for most in range(9, 13)])
+"""
+    pages = {
+        subprocess.run(
+            [sys.executable, "-c", code], env=os.environ | {"PYTHONHASHSEED": seed}, capture_output=True, text=True,
+            check=True,
+        ).stdout
+        for seed in ("1", "5")
+    }  # fmt: skip
+    assert len(pages) == 1
 
 
 @pytest.mark.parametrize("settings", [{"objective": {"cost": 0.5, "time": 0.5}}, {"deadline_hours": 0.7}])
