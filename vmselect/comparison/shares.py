@@ -113,14 +113,16 @@ def worker_shares(records: Iterable[Profile], *, by: str = "worker") -> WorkerSh
         )
     rates: dict[str, list[float]] = {}
     for profile in profiles:
-        seconds = step_seconds(profile)
-        if seconds and profile.batch_size:
-            rates.setdefault(str(read_level(profile, name)), []).append(profile.batch_size / seconds)
+        worker, seconds = str(read_level(profile, name)), step_seconds(profile)
+        if not seconds or not profile.batch_size:
+            raise ComparisonError(
+                f"A record of {worker} has no step times or no batch size. Probe {worker} again, or omit this record."
+            )
+        rates.setdefault(worker, []).append(profile.batch_size / seconds)
     if len(rates) < 2:
-        raise ComparisonError(
-            f"The records have step times of {len(rates)} workers. Probe every worker ({name}=) alone."
-        )
+        raise ComparisonError(f"The records are of one worker. Probe every worker ({name}=) alone.")
     rounds = min(map(len, rates.values()))
+    rates = {worker: values[:rounds] for worker, values in rates.items()}
     last = [min(rates, key=lambda worker: rates[worker][number]) for number in range(rounds)]
     means = {worker: statistics.fmean(values) for worker, values in rates.items()}
     total = math.fsum(means.values())

@@ -46,8 +46,15 @@ def test_a_worker_that_is_not_consistently_slower_is_not_named(times: list[dict[
 
 
 def test_a_round_without_every_worker_does_not_count() -> None:
-    shares = worker_shares([*rounds({"w0": FAST, "w1": SLOW}), probed("w1", SLOW), probed("w1", SLOW)])
+    shares = worker_shares([*rounds({"w0": FAST, "w1": SLOW}), probed("w1", FAST), probed("w1", FAST)])
     assert "w1 is the slowest of 2 workers and last in 1 of 1 rounds" in shares.verdict
+    assert shares.table.set_index("worker")["examples_per_second"]["w1"] == pytest.approx(32 / SLOW)
+
+
+def test_a_worker_without_step_times_is_named_and_not_left_out() -> None:
+    unmeasured = vs.Profile.from_times(batch_size=32, total_seconds=9.0, epochs=1, factors={"worker": "w2"})
+    with pytest.raises(ComparisonError, match="w2"):
+        worker_shares([*rounds({"w0": FAST, "w1": SLOW}), unmeasured])
 
 
 def test_workers_of_one_speed_have_no_slowest() -> None:
@@ -78,7 +85,7 @@ def test_workers_may_hold_shares_of_the_data_of_different_sizes() -> None:
 
 
 def test_one_worker_has_no_share() -> None:
-    with pytest.raises(ComparisonError, match="1 workers"):
+    with pytest.raises(ComparisonError, match="one worker"):
         worker_shares([probed("w0", FAST)])
 
 
