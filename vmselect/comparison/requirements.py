@@ -507,21 +507,21 @@ class Requirements:
 
 def _check_gradable(need: Need, facts: Mapping[str, Fact]) -> None:
     """Raise ComparisonError if one of the ``facts`` would get the grade 0 only because of how it is written."""
-    if need.direction is None and need.is_condition:
-        return
+    is_pure_condition = need.direction is None and need.is_condition
     for name, fact in facts.items():
-        if isinstance(fact.value, str):
+        if isinstance(fact.value, str) and not (is_pure_condition and need.one_of is not None):
             raise ComparisonError(
                 f"{need.name} of {name} is the text {show(fact.value)}, which cannot be graded. Give a number, or "
                 "state with one_of which texts are good."
             )
-        if need.direction is None and is_number(fact.value):
+        if need.direction is None and not is_pure_condition and is_number(fact.value):
             raise ComparisonError(
                 f"{need.name} of {name} is {fact.value:g}, and whether less or more is better is unknown. Add "
                 "'better: less' or 'better: more' to the requirement."
             )
-    uptimes = [fact.value for fact in facts.values() if is_number(fact.value)] if need.is_uptime else []
-    if uptimes and 0 < min(uptimes) <= 1 < max(uptimes):
+    numbers = [fact.value for fact in facts.values() if is_number(fact.value)] if need.is_uptime else []
+    uptimes = [value for value in numbers if value > 0]
+    if uptimes and min(uptimes) <= 1 < max(uptimes):
         raise ComparisonError(
             f"{need.name} is {min(uptimes):g} of one candidate and {max(uptimes):g} of another, a share and a "
             "percentage. Give all as percentages, as in 99.95."

@@ -178,6 +178,17 @@ def test_facts_that_cannot_be_graded_are_an_error_and_not_zero(
     assert scores.totals == {"A": 100.0}  # without a weight it is only shown
 
 
+def test_a_text_is_no_number_that_misses_a_bound() -> None:
+    needs = vs.stats.Requirements({"memory": {"at_least": 16}})
+    with pytest.raises(ComparisonError, match="64 GiB"):
+        needs.score({"A": {"memory": "64 GiB"}, "B": {"memory": 16}})
+
+
+def test_an_uptime_of_0_hides_no_share_among_percentages() -> None:
+    with pytest.raises(ComparisonError, match="percentage"):
+        vs.stats.Requirements({"sla": 1}).score({"A": {"sla": 0}, "B": {"sla": 0.9995}, "C": {"sla": 99.99}})
+
+
 def test_an_unknown_fact_has_the_grade_0() -> None:
     scores = vs.stats.Requirements({"sla": 1}).score({"A": {"sla": 99.99}, "B": {"sla": None}})
     assert scores.totals == {"A": 100.0, "B": 0.0}
