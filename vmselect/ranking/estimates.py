@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -24,7 +24,7 @@ import numpy as np
 import pandas as pd
 
 from vmselect._checks import check_name, check_number, maybe, suggest_fields
-from vmselect.catalog import Catalog
+from vmselect.catalog import Catalog, describe_nearest
 from vmselect.convergence import ConvergenceStudy, EpochsEstimate
 from vmselect.diagnosis import Disturbance, Examination
 from vmselect.diagnosis.checks import REMEDY
@@ -637,6 +637,25 @@ class Transfer:
         if self.provider is None or self.region is None or not self.data_gb:
             return None
         return self.provider, self.region
+
+    def check_place(self, catalog: Catalog) -> Iterator[Finding]:
+        """A warning if ``catalog`` has machines of the provider, but none in the region of the data.
+
+        Then nothing is where the data are, perhaps because the region is misspelt.
+
+        >>> moved = Transfer(data_gb=9, download_seconds_per_mb=0.01, provider="aws", region="eu-centrl-1")
+        >>> [finding.code for finding in moved.check_place(Catalog.embedded("2026-08-22"))]
+        ['data-place-unknown']
+        """
+        if self.home is None:
+            return
+        offers = catalog.unrestricted.offers(market=None)
+        regions = offers.loc[offers["provider"] == self.provider, "region"].astype(str).unique()
+        if len(regions) and self.region not in regions:
+            place = f"{self.provider} {self.region}"
+            message = f"No machine in {place} has a price, so that the data are elsewhere for all machines."
+            hint = describe_nearest(str(self.region), regions)
+            yield Finding("data-place-unknown", message, f"Check the region of the data. {hint}")
 
     def price_offers(self, offers: pd.DataFrame) -> Moves | None:
         """What moving the data to the machine of each of ``offers`` costs; None if it is not known where they are."""

@@ -148,6 +148,7 @@ def rank(
     moved = maybe(check_dataclass, "transfer", transfer, kind=Transfer)
     if moved is not None:
         pool.split(moved.charge(pool.estimates))
+        pool.findings += moved.check_place(prices)
     # A service rents the same hardware under another name: its machines get the final times of their twins.
     if prices.services:
         pool.estimates = add_services(pool.estimates, prices.services, prices)

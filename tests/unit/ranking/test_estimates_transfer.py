@@ -172,6 +172,23 @@ def test_data_in_a_cloud_cost_its_price_to_other_clouds_and_regions() -> None:
     assert set(costs(rank_from(usd_per_gb=0.5)).values()) == {50.0}  # nobody knows where the data are
 
 
+@pytest.mark.parametrize(
+    ("place", "similar"),
+    [
+        ({"provider": "gcp", "region": "europe-west4"}, None), ({"provider": "gcp"}, None),
+        ({"provider": "gcp", "region": "europe-wets4"}, "europe-west4"),
+        ({"provider": "own", "region": "office"}, None),
+    ],
+)  # fmt: skip
+def test_data_in_an_unknown_region_of_a_provider_have_a_finding(place: dict[str, str], similar: str | None) -> None:
+    profiles = [make_epoch_profile("g2-standard-4", 3600.0, provider=None, region=None)]
+    moves = {"data_gb": 9, "download_seconds_per_mb": 0.01} | place
+    # Restrictions say where to rent, not where the data are.
+    ranking = vs.rank(profiles, epochs=1, catalog=WORLD, region="us", transfer=moves)
+    remedies = [finding.remedy for finding in ranking.findings if finding.code == "data-place-unknown"]
+    assert [str(similar) in remedy for remedy in remedies] == ([True] if similar else [])
+
+
 def test_the_region_of_the_data_is_ranked_beside_the_cheapest_one() -> None:
     profiles = [make_epoch_profile("g2-standard-4", 3600.0, provider=None, region=None)]
 
