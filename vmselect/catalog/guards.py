@@ -29,10 +29,10 @@ Ints = npt.NDArray[np.int64]
 FAR = 4.0
 """Ratio to the median per GPU-hour from which a price is flagged. In the prices of 2026-08-22 of 23 providers, 19 of
 11,746 GPU prices are lower: V100 machines that nobody can rent, and spot prices of 2024."""
-HALF = 0.5
-"""Ratio to another price of the same machine below which a list price is flagged. SkyPilot's prices of H100 machines of
-Google were half of the true ones for 18 months; the largest cut of a list price of AWS was 44 %. In the prices of
-2026-08-22, no list price is below 0.76 of the next one of the same machine in another region."""
+HALF = 0.55
+"""Ratio to another price of the same machine below which a list price is flagged. For 18 months SkyPilot's prices of
+H100 machines of Google were 0.49 to 0.52 of the true ones; the largest cut of a list price of AWS was to 0.56. In the
+prices of 2026-08-22, no list price is below 0.76 of the next one of the same machine in another region."""
 EQUAL = 1e-4
 """Relative difference up to which two prices are equal: price lists round to four digits."""
 FEWEST_REGIONS = 3
@@ -73,8 +73,8 @@ OLD_CONTENT = Flag(
     "the spot prices of the provider, here {price:g}, have not changed since an earlier date",
 )  # fmt: skip
 HALF_PRICE = Flag(
-    "half-price", True, "{are} below half of another price of the same machine",
-    "the price {price:g} is below half of another price of the same machine, {other:g}",
+    "half-price", True, "{are} about half of another price of the same machine, or less",
+    "the price {price:g} is {ratio:.2g} times another price of the same machine, {other:g}",
 )  # fmt: skip
 FAR_BELOW = Flag(
     "far-below-median", True, f"{{are}} less than 1/{FAR:g} of the median per GPU-hour of the GPU model",

@@ -473,7 +473,7 @@ def refresh(
 ) -> None:
     """Fetch current prices to your cache folder. If the prices of a region cannot be fetched, its old prices stay.
 
-    Implausible prices, such as a spot price above on demand, or half the price of before, are refused and listed.
+    Implausible prices, such as a spot price above on demand, or about half the price of before, are refused and listed.
 
     Examples:
 

@@ -201,7 +201,7 @@ def test_check_names_every_kind_of_faulty_price(tmp_path) -> None:
     assert checked.exit_code == 1
     text = " ".join(checked.stderr.split())
     for problem in (
-        "the price 1.5 is below half of another price of the same machine, 3.29",
+        "the price 1.5 is 0.46 times another price of the same machine, 3.29",
         "the spot price 60 is not below the on-demand price 55.04",
         "every spot price of the provider equals the on-demand price, here 3",
         "1 price is stale (hyperbolic on_demand of 2020-01-01)",

@@ -90,11 +90,24 @@ def test_half_of_the_price_of_the_cheapest_region_is_flagged_in_a_new_region(tmp
     cheapest = float(vs.Catalog.embedded(DAY).offers(instance_type="p5.48xlarge")["usd_per_hour"].min())
     new = aws("p5.48xlarge", 0.49 * cheapest, region="us-new-1", gpu_model="H100", gpu_count=8)
     assert flags_of(plant(tmp_path, [new])) == {("p5.48xlarge", "on_demand"): ("half-price", True)}
-    assert not flags_of(plant(tmp_path, [new | {"usd_per_hour": 0.51 * cheapest}]))
+    assert not flags_of(plant(tmp_path, [new | {"usd_per_hour": 0.56 * cheapest}]))
     # The hosts of a marketplace differ by region.
     host = vs.Catalog.embedded(DAY).offers("vast", gpu="H100").iloc[0][["provider", "instance_type", "usd_per_hour"]]
     other = {"region": "new", "usd_per_hour": 0.45 * host["usd_per_hour"]}
     assert not flags_of(plant(tmp_path, [host.to_dict() | other]))
+
+
+@pytest.mark.parametrize(
+    ("ratio", "flagged"),
+    [(0.49, True), (0.5, True), (0.524, True), (0.56, False), (0.7, False)],
+    ids=["half", "exactly half", "Google's H100 of 2025-02 in SkyPilot's catalog", "AWS's cut of 2025-06", "a cut"],
+)
+def test_a_price_near_half_of_the_one_before_is_flagged(tmp_path: Path, ratio: float, flagged: bool) -> None:
+    price = vs.Catalog.embedded(DAY).price("a3-highgpu-8g", region="us-central1")
+    half = {"provider": "gcp", "instance_type": "a3-highgpu-8g", "region": "us-central1", "usd_per_hour": ratio * price}
+    assert flags_of(plant(tmp_path, [half])) == (
+        {("a3-highgpu-8g", "on_demand"): ("half-price", True)} if flagged else {}
+    )
 
 
 def test_no_shipped_list_price_is_near_half_of_another_region(shipped: pd.DataFrame) -> None:
