@@ -32,8 +32,8 @@ from vmselect._checks import (
 from vmselect.catalog import files, refresh, shipped
 from vmselect.catalog.age import PriceAges, describe_outdated, judging_day, today
 from vmselect.catalog.commitments import TERMS, list_commitments
+from vmselect.catalog.gpu_names import find_gpu
 from vmselect.catalog.gpu_prices import order_by_gpu, summarize_gpus
-from vmselect.catalog.gpus import fold_gpu
 from vmselect.catalog.guards import USER, list_flagged
 from vmselect.catalog.offer import (
     COLUMNS,
@@ -238,8 +238,9 @@ class Catalog:
         The column ``stale`` states which prices are too old for rankings.
 
         A filter is one name or a list of names; None means any, as does ``"all"`` for ``region`` and ``market``. A
-        region may also be the code of a country, ``"eu"`` or ``"europe"``. ``retired=False`` excludes instance types
-        that can no longer be rented. With ``gpu``, the offer with the lowest price per GPU-hour comes first.
+        region may also be the code of a country, ``"eu"`` or ``"europe"``; a GPU may have the name that a driver or
+        another price list gives it: ``"RTX4090"``. ``retired=False`` excludes instance types that can no longer be
+        rented. With ``gpu``, the offer with the lowest price per GPU-hour comes first.
 
         >>> list(Catalog.embedded("2026-08-22").offers(gpu="T4", provider="aws", region="us")["instance_type"])[0]
         'g4dn.xlarge'
@@ -300,7 +301,7 @@ class Catalog:
             provider: One provider or several.
             region: One region or several; ``"all"`` for all.
             market: One market or several; ``"all"`` for all.
-            gpu: One GPU model or several, in any spelling: ``a100-80gb``.
+            gpu: One GPU model or several, in any spelling: ``a100-80gb``, ``NVIDIA A100-SXM4-80GB``.
             gpu_memory_gib: Minimum memory of one GPU.
             max_usd_per_hour: Maximum price of a machine.
             service: Managed services (``"sagemaker"``, ``"all"``) at whose prices rankings list the machines too.
@@ -550,9 +551,8 @@ class Catalog:
             for name in names:
                 self._check_known(column, name)
             return np.asarray(functools.reduce(or_, [select_regions(self._frame, name) for name in names]))
-        if column == "gpu_model":  # A100 may be written a100, TPU-v4 TPU v4
-            models = {fold_gpu(str(model)): str(model) for model in values.cat.categories}
-            names = [models.get(fold_gpu(name), name) for name in names]
+        if column == "gpu_model":  # RTX-4090 may be written RTX4090 or GeForce RTX 4090
+            names = [find_gpu(name, map(str, values.cat.categories)) or name for name in names]
         for name in names:
             self._check_known(column, name)
         return np.asarray(values.isin(names))

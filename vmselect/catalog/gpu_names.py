@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import re
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from vmselect.catalog.gpus import fold_gpu, gpu_specs
@@ -109,6 +110,16 @@ def _name(name: str, memory_gib: float | None, provider: str, machine: str) -> s
         return fitting[0].model
     # A known name would promise figures of another variant.
     return f"{plain}-{memory_gib:g}GB" if memory_gib is not None and _compact(plain) in _models() else plain
+
+
+def find_gpu(name: str, models: Iterable[str]) -> str | None:
+    """Return which of ``models`` is called ``name`` by a user, a price list or a driver; None if none of them is.
+
+    >>> find_gpu("RTX4090", ["RTX-4090", "T4"]), find_gpu("Tesla T4", ["RTX-4090", "T4"]), find_gpu("T5", ["T4"])
+    ('RTX-4090', 'T4', None)
+    """
+    folded = {fold_gpu(model): model for model in models}
+    return folded.get(fold_gpu(name)) or folded.get(fold_gpu(name_gpu(name)))
 
 
 def variants_of(model: str) -> tuple[str, ...]:

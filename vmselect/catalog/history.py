@@ -11,7 +11,7 @@ import pandas as pd
 
 from vmselect._checks import check_name, maybe
 from vmselect._io import pricing_folder
-from vmselect.catalog.gpus import fold_gpu
+from vmselect.catalog.gpu_names import find_gpu
 from vmselect.units import format_usd
 
 MONTHS = 12
@@ -32,8 +32,8 @@ def price_history(gpu: str, *, market: str | None = None, months: int | None = N
     >>> price_history("H100", market="on_demand", months=12)["provider"].unique().tolist()
     ['aws', 'gcp', 'lambda', 'runpod']
     """
-    rows, model = _history(), fold_gpu(check_name("gpu", gpu))
-    rows = rows[[fold_gpu(name) == model for name in rows["gpu_model"]]]
+    rows = _history()
+    rows = rows[rows["gpu_model"] == find_gpu(check_name("gpu", gpu), rows["gpu_model"].unique())]
     if maybe(check_name, "market", market) is not None:
         rows = rows[rows["market"] == market]
     if months is not None:

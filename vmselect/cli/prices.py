@@ -283,21 +283,22 @@ def _describe_variants(
     prices: Catalog, gpu: list[str], *, provider: list[str] | None, region: list[str] | None, market: str
 ) -> list[str]:
     """Return a line with the lowest prices of other variants of the chosen GPUs, which have names of their own."""
-    from vmselect.catalog.gpu_names import variants_of
+    from vmselect.catalog.gpu_names import find_gpu, variants_of
     from vmselect.catalog.gpu_prices import per_gpu_hour
-    from vmselect.catalog.gpus import fold_gpu
     from vmselect.units import format_usd
 
-    chosen = set(map(fold_gpu, gpu))
-    others = [other for model in gpu for other in variants_of(model) if fold_gpu(other) not in chosen]
     offers = prices.offers(split(provider), region=split(region), market=split([market]), retired=False)
+    models = [str(model) for model in offers["gpu_model"].cat.categories]
+    chosen = [find_gpu(name, models) or name for name in gpu]
+    others = [other for model in chosen for other in variants_of(model) if other not in chosen]
     offers = offers[offers["gpu_model"].isin(others) & ~offers["stale"]]
     offers = offers[~prices.is_implausible(offers)]
     each = offers.assign(each=per_gpu_hour(offers)).groupby("gpu_model", observed=True)["each"].min()
     if not len(each):
         return []
     listed = ", ".join(f"{model} from {format_usd(usd)}" for model, usd in each.items())
-    return [f"Other variants per GPU-hour: {listed}. List them with --gpu {','.join([*gpu, *map(str, each.index)])}."]
+    named = ",".join([*chosen, *map(str, each.index)])
+    return [f"Other variants per GPU-hour: {listed}. List them with --gpu {named}."]
 
 
 def _sold_at_one_price(prices: Catalog) -> set[tuple[str, str, str]]:

@@ -14,7 +14,8 @@ from typing import Any, Literal
 import numpy as np
 
 from vmselect._checks import check_dataclass, list_items, maybe, suggest_arguments
-from vmselect.catalog import Catalog, find_nearest, fold_gpu
+from vmselect.catalog import Catalog, find_nearest
+from vmselect.catalog.gpu_names import find_gpu
 from vmselect.catalog.regions import is_group, select_regions
 from vmselect.convergence import ConvergenceStudy
 from vmselect.diagnosis import Disturbance
@@ -325,15 +326,15 @@ class Training:
             ),
             "region": (settings.region, _list_places(settings.region, candidates), everything["region"]),
             "provider": (settings.provider, {*map(str, candidates.column("provider"))}, everything["provider"]),
-            "gpu": (settings.gpu, {fold_gpu(str(gpu)) for gpu in candidates.column("gpu_model")}, None),
+            "gpu": (settings.gpu, {*map(str, candidates.column("gpu_model"))}, None),
         }
         for argument, (names, ranked, column) in named.items():
-            form = fold_gpu if argument == "gpu" else str
             sold = None if column is None else {*map(str, column.cat.categories)}
             for name in names or ():
                 is_unknown = sold is not None and name not in sold and not (argument == "region" and is_group(name))
                 # An empty ranking names the reason for each of its machines, so only a wrong name is an error there.
-                if form(name) not in ranked and (is_unknown or len(candidates)):
+                is_ranked = name in ranked if argument != "gpu" else find_gpu(name, ranked) is not None
+                if not is_ranked and (is_unknown or len(candidates)):
                     reasons = [entry.reason for entry in excluded if entry.candidate.split(",")[0] == name]
                     near = ", ".join(find_nearest(name, sold or ()))
                     unknown = f"the catalog does not have it{near and f' (similar names: {near})'}"

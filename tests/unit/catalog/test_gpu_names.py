@@ -7,10 +7,14 @@ import math
 
 import pytest
 
+import vmselect as vs
+from tests.support.profiles import make_profile
 from vmselect.catalog import gpu_specs
 from vmselect.catalog.files import parse
-from vmselect.catalog.gpu_names import CARDS, NAMES, UNKNOWN, VARIANTS, name_gpu
+from vmselect.catalog.gpu_names import CARDS, NAMES, UNKNOWN, VARIANTS, find_gpu, name_gpu
+from vmselect.catalog.history import price_history
 from vmselect.catalog.shipped import newest_prices
+from vmselect.errors import VmselectError
 
 
 def shipped_gpus() -> list[tuple[str, float]]:
@@ -157,3 +161,40 @@ def test_gpus_of_skypilots_files(tmp_path, provider, text, gpus) -> None:
         model, memory = gpus[row.instance_type]
         assert row.gpu_model == model
         assert row.gpu_memory_gib == pytest.approx(memory, rel=0.01, nan_ok=True)
+
+
+@pytest.mark.parametrize(
+    ("name", "model"),
+    [
+        ("RTX4090", "RTX-4090"),
+        ("GeForce RTX 4090", "RTX-4090"),
+        ("Tesla T4", "T4"),
+        ("NVIDIA H100 PCIe", "H100-PCIe"),
+        ("A100-SXM4-80GB", "A100-80GB"),
+        ("H100-80GB", "H100"),
+        ("RTXPRO6000", "RTX-PRO-6000"),
+        ("RTX-A6000", "A6000"),
+    ],
+)
+def test_a_user_names_a_gpu_as_drivers_and_price_lists_do(name: str, model: str) -> None:
+    catalog = vs.Catalog.embedded("2026-08-22")
+    assert set(catalog.offers(gpu=name, market=None)["gpu_model"]) == {model}
+    assert set(catalog.where(gpu=name).gpus()["gpu_model"]) == {model}
+    assert price_history(name).equals(price_history(model))
+
+
+@pytest.mark.parametrize("name", ["H100-40GB", "A100 30GB", "RTX 1234", ""])
+def test_a_gpu_of_another_memory_is_no_gpu_of_the_catalog(name: str) -> None:
+    with pytest.raises(VmselectError):
+        vs.Catalog.embedded("2026-08-22").offers(gpu=name)
+
+
+def test_a_model_of_a_price_file_goes_before_the_usual_name() -> None:
+    assert find_gpu("H100-80GB", ["H100", "H100-80gb"]) == "H100-80gb"
+    assert find_gpu("H100-80GB", ["H100"]) == "H100"
+
+
+def test_a_ranking_is_restricted_to_a_gpu_by_any_name() -> None:
+    profiles = [make_profile(name, 0.1, provider="aws", region="us-east-1") for name in ("g4dn.xlarge", "g5.xlarge")]
+    ranking = vs.rank(profiles, epochs=10, gpu="NVIDIA A10G", catalog=vs.Catalog.embedded("2026-08-22"))
+    assert [row.instance_type for row in ranking] == ["g5.xlarge"]
