@@ -180,9 +180,10 @@ class Catalog:
         ``source`` is "api" (the price APIs of AWS, Azure and Google Cloud), "skypilot" or "gpuhunt" (catalogs that they
         publish, which need no account), or "auto": the price API if there is one, else SkyPilot. ``providers=None``
         means all providers with a price API, except those whose required credentials are missing. ``regions=None``
-        means the reference region of each provider, or all regions if it has none. Prices fetched less than
-        ``max_age_hours`` ago are reused. ``findings`` lists providers and regions that could not be fetched, and
-        prices that were refused because they are implausible; their older prices stay in use.
+        means the reference region of each provider, or all regions if it has none; a region may also be the code of a
+        country, ``"eu"`` or ``"europe"``. Prices fetched less than ``max_age_hours`` ago are reused. ``findings`` lists
+        providers and regions that could not be fetched, and prices that were refused because they are implausible;
+        their older prices stay in use.
 
         >>> fresh = Catalog.embedded().refresh(providers=["azure"], regions=["eastus"])  # doctest: +SKIP
         """

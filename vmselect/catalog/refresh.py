@@ -45,6 +45,7 @@ from vmselect.catalog.offer import (
     concat_frames,
     merge_frames,
 )
+from vmselect.catalog.regions import is_group, is_within
 from vmselect.catalog.shipped import newest_prices, provider_terms
 from vmselect.catalog.sources import VIA, PriceTable, Source, api_sources, choose_via, open_source
 from vmselect.errors import ArgumentError, CatalogError, RefreshError, VmselectError
@@ -55,6 +56,8 @@ REFUSED = 20
 """Number of refused prices of a region that a finding lists."""
 REGIONS_AT_ONCE = 4  # per provider: more are throttled
 MAX_SECONDS = 3600.0  # of a whole refresh
+EVERYWHERE = "all"
+"""Region that means all regions of a provider; also the name of the part of a provider that cannot list them."""
 State = Literal["waiting", "fetching", "fetched", "reused", "failed", "skipped"]
 _REMEDY = "Run `vmselect prices refresh`."
 
@@ -91,6 +94,12 @@ def read_part(provider: str, region: str) -> pd.DataFrame | None:
         return files.read(part_path(provider, region))[0]
     except CatalogError:
         return None
+
+
+def _read_all_parts(provider: str) -> pd.DataFrame | None:
+    """Return the stored prices of ``provider`` in all regions; None if there are none."""
+    frames = [frame for frame in read_parts()[0] if (frame["provider"] == provider).all()]
+    return concat_frames(frames) if frames else None
 
 
 def read_parts() -> tuple[list[pd.DataFrame], list[Finding]]:
@@ -233,6 +242,7 @@ class _Outcome:
             frame, refused = _refuse_implausible(provider, region, fetched, stored, known)
             write_part(provider, region, frame)
         except VmselectError as failure:
+            stored = stored if region != EVERYWHERE else _read_all_parts(provider)
             self.old += [stored] if stored is not None else []
             stays = _describe_what_stays(provider, region, stored)
             message = f"Prices of {provider} {region} were not fetched: {failure}"
@@ -264,26 +274,33 @@ def _plan(
     providers: Sequence[str], regions: Sequence[str] | None, sources: Mapping[str, Source]
 ) -> list[tuple[str, str]]:
     tasks = []
-    unclaimed = dict.fromkeys(regions or ())
+    unclaimed = set(regions or ())
     for name in providers:
         terms = provider_terms(name)
         if regions is None and terms is not None and terms.reference_region:
             places = [terms.reference_region]
-        elif regions is None or "all" in regions:
+        elif regions is None or EVERYWHERE in regions:
             places = _list_regions(sources[name])
-            unclaimed.pop("all", None)
+            unclaimed -= {EVERYWHERE, *places}
         else:
-            pattern = sources[name].region_pattern
-            places = [region for region in dict.fromkeys(regions) if re.fullmatch(pattern, region)]
-        tasks += [(name, region) for region in places]
-        for region in places:
-            unclaimed.pop(region, None)
+            claimed = {region: _claim(sources[name], region) for region in regions}
+            places = [place for places_of_region in claimed.values() for place in places_of_region]
+            unclaimed -= {region for region, places_of_region in claimed.items() if places_of_region}
+        tasks += [(name, place) for place in dict.fromkeys(places)]
     if unclaimed:
         raise ArgumentError(
-            f"{', '.join(unclaimed)} is not the name of a region of {', '.join(providers)}. "
-            "Give names such as us-east-1 (aws), eastus (azure) or us-central1 (gcp)."
+            f"{', '.join(sorted(unclaimed))} is not the name of a region of {', '.join(providers)}. Give names such as "
+            "us-east-1 (aws), eastus (azure) or us-central1 (gcp), countries such as de, or eu, europe or us."
         )
     return tasks
+
+
+def _claim(source: Source, region: str) -> list[str]:
+    """Return the regions of a source that ``region`` means: those in a country or a group of countries, or itself."""
+    if not is_group(region):
+        return [region] if re.fullmatch(source.region_pattern, region) else []
+    listed = _list_regions(source)
+    return [name for name in listed if name == EVERYWHERE or is_within(source.provider, name, region)]
 
 
 def _list_regions(source: Source) -> list[str]:
@@ -292,7 +309,7 @@ def _list_regions(source: Source) -> list[str]:
         if listing is not None:
             return list(listing())
     except RefreshError:
-        return ["all"]  # fails later, as one part
+        return [EVERYWHERE]  # fails later, as one part
     # A price API that cannot list its regions is asked for those of the shipped prices.
     shipped = newest_prices()
     return sorted(shipped.loc[shipped["provider"] == source.provider, "region"].astype(str).unique())
@@ -414,5 +431,6 @@ def _describe_what_stays(provider: str, region: str, kept: pd.DataFrame | None) 
     if kept is not None:
         return f"The prices of {max(kept['date'].astype(str).unique())} stay in use."
     shipped = newest_prices()
-    here = (shipped["provider"] == provider) & (shipped["region"] == region)
+    here = shipped["provider"] == provider
+    here = here if region == EVERYWHERE else here & (shipped["region"] == region)
     return "The prices that ship with vmselect are used." if here.any() else "There are no older prices of this region."

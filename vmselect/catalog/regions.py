@@ -42,12 +42,26 @@ def country_of(provider: str, region: str) -> str | None:
     return countries().get((provider, region))
 
 
+def is_within(provider: str, region: str, place: str) -> bool:
+    """Return whether a provider's region is ``place``, or in the country or group of that name.
+
+    >>> is_within("aws", "eu-central-1", "eu"), is_within("aws", "eu-central-1", "fr")
+    (True, False)
+    """
+    return region == place or country_of(provider, region) in _members(place)
+
+
+def _members(place: str) -> frozenset[str]:
+    """Codes of the countries in ``place``, a group of countries or the code of one."""
+    return GROUPS.get(place.lower(), frozenset({place.upper()}))
+
+
 def select_regions(offers: pd.DataFrame, place: str | None) -> npt.NDArray[np.bool_]:
     """Return whether the region of each of the ``offers`` is in ``place``; None is everywhere."""
     if place is None:
         return np.ones(len(offers), dtype=bool)
     named = (offers["region"] == place).to_numpy()
-    members = GROUPS.get(place.lower(), frozenset({place.upper()}))
+    members = _members(place)
     if not members & known_countries():
         return named
     providers, regions = offers["provider"].cat, offers["region"].cat

@@ -60,7 +60,10 @@ ONE_PRICE = (
     "--region all lists the regions."
 )
 ProviderOption = Annotated[list[str] | None, typer.Option("--provider", help="Providers, as in aws,gcp.")]
-RegionOption = Annotated[list[str] | None, typer.Option("--region", help="Regions, as in us-east-1,eastus.")]
+RegionOption = Annotated[
+    list[str] | None,
+    typer.Option("--region", help="Regions, countries or groups, as in us-east-1,de,eu, or all regions."),
+]
 PlaceOption = Annotated[
     list[str] | None,
     typer.Option("--region", help="Regions, countries or groups, as in us-east-1,de,eu,europe; all lists each region."),

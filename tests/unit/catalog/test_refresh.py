@@ -117,6 +117,62 @@ def test_a_region_is_asked_for_once_and_by_its_name() -> None:
         run(cloud, regions=["home-1", "elsewhere"])
 
 
+class Verda(Cloud):
+    """A cloud whose regions have known countries, and that may be unable to list them."""
+
+    region_pattern = r".+"
+    lists = True
+
+    def __init__(self) -> None:
+        super().__init__("verda")
+
+    def list_regions(self) -> list[str]:
+        if not self.lists:
+            raise RefreshError("The list of regions is damaged.")
+        return ["FIN-01", "FIN-02", "XY-9"]
+
+
+@pytest.mark.parametrize(
+    ("regions", "asked"),
+    [
+        ("eu", ["FIN-01", "FIN-02"]),
+        ("FI", ["FIN-01", "FIN-02"]),
+        (["fi", "FIN-02", "XY-9"], ["FIN-01", "FIN-02", "XY-9"]),
+        (["all", "FIN-01"], ["FIN-01", "FIN-02", "XY-9"]),
+    ],
+)
+def test_regions_are_asked_for_by_country_and_group(regions, asked) -> None:
+    cloud = Verda()
+    run(cloud, regions=regions)
+    assert sorted(cloud.asked) == asked
+
+
+def test_a_group_without_a_region_of_the_cloud_is_an_error() -> None:
+    with pytest.raises(ArgumentError, match="us is not"):
+        run(Verda(), regions=["eu", "us"])
+
+
+def test_stored_and_shipped_prices_stay_if_the_regions_cannot_be_listed() -> None:
+    cloud, other = Verda(), Cloud()
+    cloud.lists = False
+    cloud.fetch = fail  # type: ignore[method-assign]
+    sources = {"verda": cloud, "lab": other}
+    outcome = refresh_prices(sources=sources, regions="all")
+    (finding,) = [finding for finding in outcome.findings if finding.code == "not-refreshed"]
+    assert "ship with vmselect" in str(finding)
+    refresh.write_part("verda", "FIN-01", Verda().fetch("FIN-01", progress=str)[0])
+    refresh.write_part("verda", "FIN-02", Verda().fetch("FIN-02", progress=str)[0])
+    outcome = refresh_prices(sources=sources, regions="all")
+    stored = outcome.frame[outcome.frame["provider"] == "verda"]
+    assert set(stored["region"]) == {"FIN-01", "FIN-02"}
+    (finding,) = [finding for finding in outcome.findings if finding.code == "not-refreshed"]
+    assert today().isoformat() in str(finding)
+
+
+def fail(region: str, *, progress: Callable[[str], None]) -> PriceTable:
+    raise RefreshError(f"{region} is damaged.")
+
+
 def test_shipped_types_without_a_fetched_price_are_listed() -> None:
     shipped = vs.Catalog.embedded().offers("aws", region="us-east-1", retired=False, service="ec2")
     names = sorted(shipped["instance_type"].astype(str))
