@@ -657,11 +657,20 @@ def _data_elsewhere(candidates: Candidates, candidate: int) -> Iterator[Finding]
     moves, offer = candidates.moves, candidates.identity(candidate)
     if moves is None or not moves.elsewhere[candidates.offer[candidate]]:
         return
-    cost = format_usd(float(candidates.moving_usd[candidate])) if moves.known else "an unknown amount"
+    store_missing = bool(moves.data_gb) and not moves.store_known
+    machine_missing = bool(moves.model_gb) and not moves.machine_known[candidates.offer[candidate]]
+    usd = float(candidates.moving_usd[candidate])
+    cost = format_usd(usd)
+    if store_missing or machine_missing:
+        cost = f"at least {cost}" if usd else "an unknown amount"
+    ways = ((moves.data_gb, "there"), (moves.model_gb, "back"))
+    moved = " and ".join(f"{size:g} GB {way}" for size, way in ways if size)
     where = f"{offer['provider']} {offer['region']}"
-    message = f"The data are in {moves.place}, the machine in {where}: moving {moves.data_gb:g} GB costs {cost}."
+    message = f"The data are in {moves.place}, the machine in {where}: moving {moved} costs {cost}."
     remedy = "The cost contains it once. Pass region= (--region) to rank where the data are, or copy them there first."
-    if not moves.known:
+    if machine_missing:
+        remedy = f"No egress price of {offer['provider']} is known: ask what {moves.model_gb:g} GB cost that leave it."
+    if store_missing:
         remedy = f"Pass usd_per_gb=: no egress price of {moves.place.split()[0]} is known."
     yield Finding("data-elsewhere", message, remedy)
 

@@ -560,10 +560,14 @@ class Moves:
 
     place: str
     data_gb: float
+    model_gb: float
     usd: Floats
+    """Price of moving the data to the machine and the model back, as far as the prices are known."""
     elsewhere: Bools
-    known: bool
-    """Whether the price of a gigabyte is known."""
+    store_known: bool
+    """Whether the price of a gigabyte that leaves the store is known."""
+    machine_known: Bools
+    """Whether the price of a gigabyte that leaves the provider of the machine is known."""
 
 
 @suggest_fields
@@ -579,7 +583,8 @@ class Transfer:
         upload_seconds_per_mb: seconds per megabyte to the store, for machines without a transfer record.
         usd_per_gb: price per gigabyte that leaves the store; with ``provider``, for machines elsewhere. Default: the
             provider's egress price if ``provider`` is given, otherwise the price in the records, or 0 if store and
-            machine are in the same cloud.
+            machine are in the same cloud. A model that goes back to ``provider`` from a machine elsewhere costs the
+            egress price of the machine's provider.
         provider: provider whose cloud contains the data, such as ``aws``.
         region: region of the data, such as ``us-east-1``.
     """
@@ -634,7 +639,7 @@ class Transfer:
     @property
     def home(self) -> tuple[str, str] | None:
         """Provider and region in which the data are free; None if they are not known."""
-        if self.provider is None or self.region is None or not self.data_gb:
+        if self.provider is None or self.region is None or not (self.data_gb or self.model_gb):
             return None
         return self.provider, self.region
 
@@ -658,8 +663,11 @@ class Transfer:
             yield Finding("data-place-unknown", message, f"Check the region of the data. {hint}")
 
     def price_offers(self, offers: pd.DataFrame) -> Moves | None:
-        """What moving the data to the machine of each of ``offers`` costs; None if it is not known where they are."""
-        if self.provider is None or not self.data_gb:
+        """What moving the data to the machine of each of ``offers`` and the model back costs.
+
+        None if it is not known where the data are. A model leaves the cloud of the machine at that provider's price.
+        """
+        if self.provider is None or not (self.data_gb or self.model_gb):
             return None
         home = (offers["provider"] == self.provider).to_numpy()
         # Without a region, data and machine in one cloud are taken to be in the same region.
@@ -669,9 +677,16 @@ class Transfer:
         rates = np.full(len(offers), self.usd_per_gb or 0.0)
         if price is not None and self.usd_per_gb is None:
             rates[:] = [price.towards(str(name), same_region=False) for name in offers["provider"]]
-        usd = np.where(here, 0.0, rates * self.data_gb)
+        back = {str(name): egress_price(str(name)) for name in offers["provider"].unique()}
+        returns = {name: paid.towards(self.provider, same_region=False) if paid else 0.0 for name, paid in back.items()}
+        returned = np.array([returns[str(name)] for name in offers["provider"]], dtype=float)
+        machine_known = np.array([back[str(name)] is not None for name in offers["provider"]], dtype=bool)
+        usd = np.where(here, 0.0, rates * self.data_gb + returned * self.model_gb)
         place = " ".join(filter(None, (self.provider, self.region)))
-        return Moves(place=place, data_gb=self.data_gb, usd=usd, elsewhere=~here, known=known)
+        return Moves(
+            place=place, data_gb=self.data_gb, model_gb=self.model_gb, usd=usd, elsewhere=~here, store_known=known,
+            machine_known=machine_known,
+        )  # fmt: skip
 
     def _seconds(self, size_gb: float, records: Sequence[TransferRecord], way: str) -> tuple[float, float] | None:
         """Seconds to move ``size_gb`` gigabytes, and their half-width; None if the speed is not known.

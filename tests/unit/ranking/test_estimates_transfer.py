@@ -189,6 +189,33 @@ def test_data_in_an_unknown_region_of_a_provider_have_a_finding(place: dict[str,
     assert [str(similar) in remedy for remedy in remedies] == ([True] if similar else [])
 
 
+def test_a_model_goes_back_at_the_price_of_the_cloud_of_the_machine() -> None:
+    nothing = {"us-east-1": 0.0, "us-west-2": 0.0, "us-central1": 0.0}
+    model = {"model_gb": 100, "upload_seconds_per_mb": 0.01}
+    back = costs(rank_from(data_gb=0, provider="aws", region="us-east-1", **model))
+    assert back == nothing | {"us-west-2": 2.0, "us-central1": 12.0}
+    both = costs(rank_from(provider="aws", region="us-east-1", **model))
+    assert both == nothing | {"us-west-2": 4.0, "us-central1": 21.0}
+    given = costs(rank_from(provider="lab", region="here", usd_per_gb=0.5, **model))
+    assert given == {"us-east-1": 59.0, "us-west-2": 59.0, "us-central1": 62.0}
+
+
+def test_a_finding_names_the_cloud_without_a_price_for_the_model() -> None:
+    catalog = vs.Catalog.embedded("2026-08-22").with_offers(
+        [{"provider": "lab", "instance_type": "box", "region": "here", "usd_per_hour": 1.0}]
+    )
+    profiles = [make_epoch_profile("box", 3600.0, provider="lab", region="here")]
+    moves = {"model_gb": 10, "upload_seconds_per_mb": 0.01, "provider": "aws", "region": "us-east-1"}
+
+    def find(**data: Any) -> vs.findings.Finding:
+        row = vs.rank(profiles, epochs=1, catalog=catalog, transfer={**moves, **data}).best
+        return next(finding for finding in row.findings if finding.code == "data-elsewhere")
+
+    assert "lab" in find().remedy
+    assert "$0.90" in find(data_gb=10, download_seconds_per_mb=0.01).message  # of the data alone
+    assert "lab" in find(data_gb=10, download_seconds_per_mb=0.01).remedy
+
+
 def test_the_region_of_the_data_is_ranked_beside_the_cheapest_one() -> None:
     profiles = [make_epoch_profile("g2-standard-4", 3600.0, provider=None, region=None)]
 
