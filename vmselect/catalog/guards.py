@@ -38,8 +38,8 @@ EQUAL = 1e-4
 FEWEST_REGIONS = 3
 """Regions from which on equal prices in all regions are flagged."""
 UNCHANGED_DAYS, UNCHANGED_PRICES, MOVING = 45, 5, 0.05
-"""Spot prices that move by 5 % a month or more are flagged if at least five of them, and nearly all of their provider
-and market, are the same as 45 days before."""
+"""Prices that move by 5 % a month or more (spot markets, marketplaces) are flagged if at least five of them, and nearly
+all of their provider and market, are the same as 45 days before."""
 NEARLY_ALL = 0.9
 
 SHOWN = 3
@@ -69,8 +69,8 @@ SPOT_ABOVE = Flag(
     "the spot price {price:g} is not below the on-demand price {other:g}",
 )  # fmt: skip
 OLD_CONTENT = Flag(
-    "old-content", True, "of the spot market {are} unchanged for long, and so older than dated",
-    "the spot prices of the provider, here {price:g}, have not changed since an earlier date",
+    "old-content", True, "{are} unchanged for long, and so older than dated",
+    "the prices of this market, here {price:g}, have not changed since an earlier date",
 )  # fmt: skip
 HALF_PRICE = Flag(
     "half-price", True, "{are} about half of another price of the same machine, or less",
@@ -141,6 +141,17 @@ class _Table:
     def is_market(self, market: str) -> Bools:
         """Whether each row is of the market."""
         return np.asarray((np.asarray(self.names["market"], dtype=object) == market)[self.codes["market"]])
+
+    @property
+    def is_moving(self) -> Bools:
+        """Whether each row is of a provider and market whose prices are known to move by :data:`MOVING` a month."""
+        agings = [
+            [aging_of(str(name), str(market)) for market in self.names["market"]] for name in self.names["provider"]
+        ]
+        moving = np.array(
+            [[aging.named and aging.monthly_move >= MOVING for aging in row] for row in agings], dtype=bool
+        )
+        return np.asarray(moving[self.codes["provider"], self.codes["market"]])
 
     @property
     def days(self) -> Ints:
@@ -234,7 +245,7 @@ def _find_outliers(table: _Table) -> Iterator[tuple[Flag, Bools, Floats]]:
 
 
 def _find_changes(table: _Table) -> Iterator[tuple[Flag, Bools, Floats]]:
-    """Yield prices that were halved, spot prices that did not change since the prices known before, and future ones."""
+    """Yield prices that were halved, moving ones that did not change since the prices known before, and future ones."""
     key = table.number(*KEY)
     before, then = np.full(key.max(initial=-1) + 1, np.nan), np.zeros(key.max(initial=-1) + 1, dtype=np.int64)
     before[key[table.of_reference]] = table.price[table.of_reference]
@@ -243,14 +254,12 @@ def _find_changes(table: _Table) -> Iterator[tuple[Flag, Bools, Floats]]:
     other = before[key]
     with np.errstate(invalid="ignore"):
         yield HALF_PRICE, *_find_halves(table, other)
-        long_after = common & table.is_market("spot") & (table.days - then[key] > UNCHANGED_DAYS)
+        long_after = common & table.is_moving & (table.days - then[key] > UNCHANGED_DAYS)
         same = long_after & (np.abs(table.price / other - 1) <= EQUAL)
-    provider = table.codes["provider"]
-    names = [str(name) for name in table.names["provider"]]
-    moving = np.array([_is_moving(name) for name in names], dtype=bool)
-    compared, unchanged = (np.bincount(provider[rows], minlength=len(names)) for rows in (long_after, same))
-    frozen = moving & (unchanged >= UNCHANGED_PRICES) & (unchanged >= NEARLY_ALL * compared)
-    yield OLD_CONTENT, same & frozen[provider], other
+    market = table.number("provider", "market")
+    compared, unchanged = (np.bincount(market[rows], minlength=len(market)) for rows in (long_after, same))
+    frozen = (unchanged >= UNCHANGED_PRICES) & (unchanged >= NEARLY_ALL * compared)
+    yield OLD_CONTENT, same & frozen[market], other
     if table.of_reference.any():
         # Nothing is after the prices known before: the clock of a computer may be wrong.
         latest = max((today() - dt.date(1970, 1, 1)).days, int(table.days[table.of_reference].max()))
@@ -271,11 +280,6 @@ def _find_halves(table: _Table, before: Floats) -> tuple[Bools, Floats]:
     new = np.isnan(before) & ~np.array(hosts, dtype=bool)[table.codes["provider"]]
     other = np.where(new & np.isfinite(least[kind]), least[kind], before)
     return ~table.of_reference & table.is_market("on_demand") & (table.price < HALF * other), other
-
-
-def _is_moving(provider: str) -> bool:
-    aging = aging_of(provider, "spot")
-    return aging.named and aging.monthly_move >= MOVING
 
 
 def list_flagged(prices: pd.DataFrame, reference: pd.DataFrame | None = None) -> pd.DataFrame:

@@ -154,6 +154,25 @@ def test_spot_prices_that_never_changed_are_older_than_dated(
     assert not flags_of(plant(tmp_path, moved, date="2026-11-01"))
 
 
+def test_offers_of_a_marketplace_that_never_changed_are_older_than_dated(
+    tmp_path: Path, shipped: pd.DataFrame, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("VMSELECT_TODAY", "2026-11-01")
+    hosts = shipped[(shipped["provider"] == "vast") & (shipped["gpu_model"] != "V100")]  # which are far below others
+    rows = hosts.drop_duplicates("instance_type").head(6)[[*KEY, "usd_per_hour"]].to_dict("records")
+    frozen = plant(tmp_path, rows, date="2026-11-01")
+    assert set(flags_of(frozen).values()) == {("old-content", True)}
+    profiles = [make_profile(row["instance_type"], 0.1, provider="vast", region=None) for row in rows]
+    excluded = vs.rank(profiles, epochs=10, catalog=frozen, region="all").excluded
+    assert {entry.reason_code for entry in excluded} == {"implausible_price"}
+    moved = [row | {"usd_per_hour": row["usd_per_hour"] * 1.01} for row in rows]
+    assert not flags_of(plant(tmp_path, moved, date="2026-11-01"))
+    # A list price may stay as it is for long.
+    lists = shipped[shipped["provider"] == "hyperstack"].drop_duplicates("instance_type")
+    rows = lists.head(6)[[*KEY, "usd_per_hour"]].to_dict("records")
+    assert not flags_of(plant(tmp_path, rows, date="2026-11-01"))
+
+
 @pytest.mark.parametrize("rows", [OUTLIER, HALF], ids=["far below", "half price"])
 def test_the_users_own_prices_are_flagged_but_not_implausible(tmp_path: Path, rows: Rows) -> None:
     catalog = plant(tmp_path, rows, source="user")
