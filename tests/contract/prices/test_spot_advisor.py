@@ -25,6 +25,7 @@ ANSWER: dict[str, Any] = {
         "us-east-1": {
             "Linux": {
                 "g5.xlarge": {"s": 40, "r": 3}, "p5.48xlarge": {"s": 60, "r": 9}, "=bad": {"s": 1, "r": 1}, "x": 7,
+                "g6.xlarge": {"s": 1, "r": [1]}, "g4dn.xlarge": {"s": 1, "r": None},
             },
             "Windows": {"g5.xlarge": {"s": 10, "r": 0}},
         },
@@ -49,7 +50,12 @@ def test_classes_of_linux_machines_are_read(cloud, answer, client) -> None:
     }
 
 
-@pytest.mark.parametrize("wrong", [{}, {"ranges": RANGES}, {"ranges": RANGES, "spot_advisor": {}}, {"ranges": 3}])
+LISTS = {"ranges": [{"index": [1], "label": "<5%"}], "spot_advisor": ANSWER["spot_advisor"]}
+
+
+@pytest.mark.parametrize(
+    "wrong", [{}, {"ranges": RANGES}, {"ranges": RANGES, "spot_advisor": {}}, {"ranges": 3}, LISTS]
+)
 def test_another_form_is_an_error(cloud, answer, client, wrong: Any) -> None:
     cloud.reply = lambda _: answer(wrong)
     with pytest.raises(RefreshError):

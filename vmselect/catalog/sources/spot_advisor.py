@@ -15,7 +15,8 @@ NAME = "AWS Spot Instance Advisor"
 def fetch_classes(*, url: str | None = None, client: JsonClient | None = None) -> dict[Key, str]:
     """Return the class of each Linux machine type in each region, as a label of :data:`SHARES`."""
     page = (client or JsonClient()).get(url or URL)
-    labels = {item.get("index"): str(item.get("label")) for item in read_items(page, "ranges")}
+    ranges = {number: item for item in read_items(page, "ranges") if isinstance(number := item.get("index"), int)}
+    labels = {number: str(item.get("label")) for number, item in ranges.items()}
     regions = page.get("spot_advisor")
     if not isinstance(regions, dict):
         raise RefreshError("The response of the Spot Instance Advisor has an unknown format. Update vmselect.")
@@ -23,7 +24,9 @@ def fetch_classes(*, url: str | None = None, client: JsonClient | None = None) -
         ("aws", name, region): label
         for region, systems in regions.items()
         for name, entry in _machines(systems).items()
-        if (label := labels.get(entry.get("r"), "")) in SHARES and _is_name(region, name)
+        if isinstance(number := entry.get("r"), int)
+        and (label := labels.get(number, "")) in SHARES
+        and _is_name(region, name)
     }
     if not classes:
         raise RefreshError("The response of the Spot Instance Advisor contains no machine. Try again later.")
