@@ -18,6 +18,8 @@ import numpy.typing as npt
 import pandas as pd
 
 from vmselect.catalog.age import aging_of, today
+from vmselect.catalog.gpu_names import name_gpu
+from vmselect.catalog.gpus import fold_gpu
 from vmselect.catalog.offer import KEY, concat_frames
 from vmselect.findings import Finding
 from vmselect.units import format_count, list_some
@@ -220,11 +222,13 @@ def _sold_at_one_price(table: _Table) -> Bools:
 
 
 def _find_outliers(table: _Table) -> Iterator[tuple[Flag, Bools, Floats]]:
-    has_gpu = (table.gpus > 0) & (np.asarray(table.names["gpu_model"], dtype=object) != "")[table.codes["gpu_model"]]
+    names = [fold_gpu(name_gpu(str(name))) for name in table.names["gpu_model"]]  # a ranking knows an h100, too
+    model = np.unique(np.array(names, dtype=str), return_inverse=True)[1].reshape(-1)[table.codes["gpu_model"]]
+    has_gpu = (table.gpus > 0) & (np.array(names, dtype=object) != "")[table.codes["gpu_model"]]
     with np.errstate(divide="ignore", invalid="ignore"):
         each = table.price / table.gpus
     rows = np.flatnonzero(has_gpu & table.rented)
-    group = table.number("gpu_model", "market")
+    group = model * (int(table.codes["market"].max(initial=0)) + 1) + table.codes["market"]
     frame = pd.DataFrame(
         {
             "group": group[rows],

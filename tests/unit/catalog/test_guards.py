@@ -76,6 +76,12 @@ def test_a_planted_fault_is_flagged(
     assert [finding.code for finding in describe_flags(catalog.check())] == [next(iter(flagged.values()))[0]]
 
 
+@pytest.mark.parametrize("model", ["H100", "h100", "NVIDIA H100", "H100-SXM"])
+def test_a_price_is_compared_with_its_gpu_by_any_name(tmp_path: Path, model: str) -> None:
+    row = {"provider": "cloud", "instance_type": "cheap", "usd_per_hour": 0.05, "gpu_model": model, "gpu_count": 1}
+    assert flags_of(plant(tmp_path, [row])) == {("cheap", "on_demand"): ("far-below-median", True)}
+
+
 def test_one_price_in_every_region_is_flagged_but_not_implausible(tmp_path: Path) -> None:
     rows = [
         {"provider": "cloud", "instance_type": name, "region": region, "usd_per_hour": usd}
