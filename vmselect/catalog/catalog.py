@@ -32,7 +32,7 @@ from vmselect._checks import (
 from vmselect.catalog import files, refresh, shipped
 from vmselect.catalog.age import PriceAges, describe_outdated, judging_day, today
 from vmselect.catalog.commitments import TERMS, list_commitments
-from vmselect.catalog.gpu_names import find_gpu
+from vmselect.catalog.gpu_names import find_gpus
 from vmselect.catalog.gpu_prices import order_by_gpu, summarize_gpus
 from vmselect.catalog.guards import USER, list_flagged
 from vmselect.catalog.offer import (
@@ -553,7 +553,8 @@ class Catalog:
                 self._check_known(column, name)
             return np.asarray(functools.reduce(or_, [select_regions(self._frame, name) for name in names]))
         if column == "gpu_model":  # RTX-4090 may be written RTX4090 or GeForce RTX 4090
-            names = [find_gpu(name, map(str, values.cat.categories)) or name for name in names]
+            models = [str(model) for model in values.cat.categories]
+            names = [model for name in names for model in find_gpus(name, models) or [name]]
         for name in names:
             self._check_known(column, name)
         return np.asarray(values.isin(names))

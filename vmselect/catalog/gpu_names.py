@@ -112,14 +112,15 @@ def _name(name: str, memory_gib: float | None, provider: str, machine: str) -> s
     return f"{plain}-{memory_gib:g}GB" if memory_gib is not None and _compact(plain) in _models() else plain
 
 
-def find_gpu(name: str, models: Iterable[str]) -> str | None:
-    """Return which of ``models`` is called ``name`` by a user, a price list or a driver; None if none of them is.
+def find_gpus(name: str, models: Iterable[str]) -> list[str]:
+    """Return those of ``models`` that a user, a price list or a driver calls ``name``.
 
-    >>> find_gpu("RTX4090", ["RTX-4090", "T4"]), find_gpu("Tesla T4", ["RTX-4090", "T4"]), find_gpu("T5", ["T4"])
-    ('RTX-4090', 'T4', None)
+    >>> find_gpus("RTX4090", ["RTX-4090", "T4"]), find_gpus("tesla t4", ["RTX-4090", "T4"]), find_gpus("T5", ["T4"])
+    (['RTX-4090'], ['T4'], [])
     """
-    folded = {fold_gpu(model): model for model in models}
-    return folded.get(fold_gpu(name)) or folded.get(fold_gpu(name_gpu(name)))
+    listed = list(models)
+    same = [model for model in listed if fold_gpu(model) == fold_gpu(name)]
+    return same or [model for model in listed if fold_gpu(model) == fold_gpu(name_gpu(name))]
 
 
 def variants_of(model: str) -> tuple[str, ...]:

@@ -26,6 +26,20 @@ def fold_gpu(model: str) -> str:
     return re.sub(r"[\s_-]+", "-", model).casefold()
 
 
+def spell_gpu(model: str) -> str:
+    """Return the name of a GPU as ``gpu-specs.csv`` spells it; ``model`` if it is not there.
+
+    >>> spell_gpu("rtx_4090"), spell_gpu("my GPU")
+    ('RTX-4090', 'my GPU')
+    """
+    return _spellings().get(fold_gpu(model), model)
+
+
+@functools.cache
+def _spellings() -> dict[str, str]:
+    return {fold_gpu(str(model)): str(model) for model in gpu_specs().index}
+
+
 def gpu_specs() -> pd.DataFrame:
     """Return the peak compute rates of each GPU or accelerator model.
 

@@ -11,7 +11,7 @@ import pandas as pd
 
 from vmselect._checks import check_name, maybe
 from vmselect._io import pricing_folder
-from vmselect.catalog.gpu_names import find_gpu
+from vmselect.catalog.gpu_names import find_gpus
 from vmselect.units import format_usd
 
 MONTHS = 12
@@ -33,7 +33,7 @@ def price_history(gpu: str, *, market: str | None = None, months: int | None = N
     ['aws', 'gcp', 'lambda', 'runpod']
     """
     rows = _history()
-    rows = rows[rows["gpu_model"] == find_gpu(check_name("gpu", gpu), rows["gpu_model"].unique())]
+    rows = rows[rows["gpu_model"].isin(find_gpus(check_name("gpu", gpu), rows["gpu_model"].unique()))]
     if maybe(check_name, "market", market) is not None:
         rows = rows[rows["market"] == market]
     if months is not None:

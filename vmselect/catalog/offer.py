@@ -21,6 +21,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
 from vmselect._checks import list_items, show
 from vmselect.catalog import age
+from vmselect.catalog.gpus import spell_gpu
 from vmselect.errors import ArgumentError, CatalogError
 from vmselect.findings import Finding
 from vmselect.units import format_count
@@ -366,6 +367,8 @@ def build_frame(
                 reasons.setdefault(int(row), []).append(str(faults[codes[row]]))
             # Such a row is excluded, or the whole table is refused.
             texts = ["" if fault else text for text, fault in zip(texts, faults, strict=True)]
+        if name == "gpu_model":  # one spelling, so that offers of a GPU are found and compared with each other
+            texts = [spell_gpu(text) for text in texts]
         if column.kind == "number":
             columns[name] = np.array([float(text) if text else np.nan for text in texts], dtype=float)[codes]
         elif column.kind == "flag":

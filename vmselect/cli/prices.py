@@ -286,13 +286,13 @@ def _describe_variants(
     prices: Catalog, gpu: list[str], *, provider: list[str] | None, region: list[str] | None, market: str
 ) -> list[str]:
     """Return a line with the lowest prices of other variants of the chosen GPUs, which have names of their own."""
-    from vmselect.catalog.gpu_names import find_gpu, variants_of
+    from vmselect.catalog.gpu_names import find_gpus, variants_of
     from vmselect.catalog.gpu_prices import per_gpu_hour
     from vmselect.units import format_usd
 
     offers = prices.offers(split(provider), region=split(region), market=split([market]), retired=False)
     models = [str(model) for model in offers["gpu_model"].cat.categories]
-    chosen = [find_gpu(name, models) or name for name in gpu]
+    chosen = [model for name in gpu for model in find_gpus(name, models) or [name]]
     others = [other for model in chosen for other in variants_of(model) if other not in chosen]
     offers = offers[offers["gpu_model"].isin(others) & ~offers["stale"]]
     offers = offers[~prices.is_implausible(offers)]

@@ -15,7 +15,7 @@ import numpy as np
 
 from vmselect._checks import check_dataclass, list_items, maybe, suggest_arguments
 from vmselect.catalog import Catalog, find_nearest
-from vmselect.catalog.gpu_names import find_gpu
+from vmselect.catalog.gpu_names import find_gpus
 from vmselect.catalog.regions import is_group, select_regions
 from vmselect.convergence import ConvergenceStudy
 from vmselect.diagnosis import Disturbance
@@ -333,7 +333,7 @@ class Training:
             for name in names or ():
                 is_unknown = sold is not None and name not in sold and not (argument == "region" and is_group(name))
                 # An empty ranking names the reason for each of its machines, so only a wrong name is an error there.
-                is_ranked = name in ranked if argument != "gpu" else find_gpu(name, ranked) is not None
+                is_ranked = name in ranked if argument != "gpu" else bool(find_gpus(name, ranked))
                 if not is_ranked and (is_unknown or len(candidates)):
                     reasons = [entry.reason for entry in excluded if entry.candidate.split(",")[0] == name]
                     near = ", ".join(find_nearest(name, sold or ()))

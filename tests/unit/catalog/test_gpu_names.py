@@ -11,7 +11,7 @@ import vmselect as vs
 from tests.support.profiles import make_profile
 from vmselect.catalog import gpu_specs
 from vmselect.catalog.files import parse
-from vmselect.catalog.gpu_names import CARDS, NAMES, UNKNOWN, VARIANTS, find_gpu, name_gpu
+from vmselect.catalog.gpu_names import CARDS, NAMES, UNKNOWN, VARIANTS, find_gpus, name_gpu
 from vmselect.catalog.history import price_history
 from vmselect.catalog.shipped import newest_prices
 from vmselect.errors import VmselectError
@@ -190,8 +190,20 @@ def test_a_gpu_of_another_memory_is_no_gpu_of_the_catalog(name: str) -> None:
 
 
 def test_a_model_of_a_price_file_goes_before_the_usual_name() -> None:
-    assert find_gpu("H100-80GB", ["H100", "H100-80gb"]) == "H100-80gb"
-    assert find_gpu("H100-80GB", ["H100"]) == "H100"
+    assert find_gpus("H100-80GB", ["H100", "H100-80gb"]) == ["H100-80gb"]
+    assert find_gpus("H100-80GB", ["H100"]) == ["H100"]
+    assert find_gpus("my GPU", ["My-GPU", "my_gpu", "T4"]) == ["My-GPU", "my_gpu"]
+
+
+def test_an_own_price_in_another_spelling_is_an_offer_of_that_gpu() -> None:
+    own = {"provider": "lab", "instance_type": "box", "region": "here", "usd_per_hour": 1.0, "gpu_count": 1}
+    catalog = vs.Catalog.embedded("2026-08-22").with_offers([own | {"gpu_model": "h100"}])
+    for name in ("H100", "h100"):
+        offers = catalog.offers(gpu=name)
+        assert set(offers["gpu_model"]) == {"H100"}
+        assert {"lab", "aws", "cudo"} <= set(offers["provider"])
+    (row,) = catalog.gpus(gpu="H100").itertuples()
+    assert (row.provider, row.usd_per_gpu_hour) == ("lab", 1.0)
 
 
 def test_a_ranking_is_restricted_to_a_gpu_by_any_name() -> None:
