@@ -27,8 +27,9 @@ OVERSIZED = 0.5
 """Largest share of the host's vCPUs or memory that a training needs on an oversized host. Chosen by judgement."""
 LIMITED = 0.7
 """Share of the cores that the training may use above which its need may be larger than its use."""
-BURSTABLE = r"t\d\w*\.|Standard_B\d"
-"""Start of the names of machines with CPU credits (AWS, Azure), whose speed in the minutes of a probe does not last."""
+BURSTABLE = r"t\d\w*\.|Standard_B\d|e2-(?:micro|small|medium)$|f1-micro$|g1-small$"
+"""Names of machines with CPU credits (AWS, Azure) or shared cores (Google Cloud), or their start. Their speed in the
+minutes of a probe does not last."""
 LASTING: tuple[Phase, ...] = ("steady_steps", "validation", "boundary")
 """Phases that take most of a training. Starting and compiling may use more cores, but only once."""
 

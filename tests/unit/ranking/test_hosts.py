@@ -112,6 +112,19 @@ def test_every_named_machine_suffices_and_is_cheaper() -> None:
         assert not hosts["instance_type"].str.startswith(("t3.", "Standard_B")).any()
 
 
+def test_machines_whose_speed_does_not_last_are_not_named(tmp_path: Path) -> None:
+    lasting = ("e2-standard-2", "e2-highcpu-4", "m5.large", "Standard_D2s_v5", "g1-standard-2")
+    burstable = ("e2-micro", "e2-small", "e2-medium", "f1-micro", "g1-small", "t3.large", "Standard_B2s")
+    rows = [f"gcp,{name},r,on_demand,0.1,2,8" for name in (*lasting, *burstable)]
+    (tmp_path / "prices.csv").write_text(
+        "\n".join(["provider,instance_type,region,market,usd_per_hour,vcpus,memory_gib", *rows]) + "\n"
+    )
+    catalog = vs.Catalog.load(tmp_path / "prices.csv")
+    need = HostNeed(used_cores=1.0, used_gib=1.0, vcpus=1, memory_gib=1.25)
+    hosts = list_hosts(need, catalog.offers(), catalog, gpu_model="", gpu_count=0.0)
+    assert set(hosts["instance_type"]) == set(lasting)
+
+
 def test_a_machine_at_a_stale_or_implausible_price_is_not_named(monkeypatch: pytest.MonkeyPatch) -> None:
     need = HostNeed(used_cores=3.0, used_gib=10.0, vcpus=4, memory_gib=12.5)
     offers = CATALOG.offers("aws", region="us-east-1")
