@@ -59,7 +59,8 @@ class Flag(NamedTuple):
     text: str
     """The text about all flagged prices, after "... prices "; ``are`` is its verb."""
     reason: str
-    """The text about one of them: ``price``, the price ``other`` that it was compared with, and their ``ratio``."""
+    """The text about one of them: ``price`` and its ``date``, the price ``other`` it was compared with, and their
+    ``ratio``."""
 
 
 PLACEHOLDER = Flag(
@@ -90,7 +91,7 @@ FAR_ABOVE = Flag(
 )
 FUTURE = Flag(
     "future-date", False, "{are} dated in the future, so that nobody knows how old",
-    "the date of the price {price:g} has not come yet, so it is not known how old the price is",
+    "the price {price:g} is of {date}",
 )  # fmt: skip
 ONE_PRICE = Flag(
     "one-price-everywhere", False, "{are} the same in every region, which says nothing about availability",
@@ -112,10 +113,10 @@ class Flagged:
     compared: Floats
     """The price with which a flagged price was compared; NaN if there is none."""
 
-    def reason(self, row: int, price: float) -> str:
-        """Return why the price at the position ``row`` is flagged."""
+    def reason(self, row: int, price: float, date: str) -> str:
+        """Return why the ``price`` of this ``date`` at the position ``row`` is flagged."""
         other = float(self.compared[row])
-        return FLAGS[self.flag[row]].reason.format(price=price, other=other, ratio=price / other)
+        return FLAGS[self.flag[row]].reason.format(price=price, other=other, ratio=price / other, date=date)
 
 
 class _Table:
@@ -293,11 +294,11 @@ def list_flagged(prices: pd.DataFrame, reference: pd.DataFrame | None = None) ->
     table = prices.iloc[rows][[*KEY, "usd_per_hour", "date", "source"]].astype(
         dict.fromkeys((*KEY, "date", "source"), str)
     )
-    usd = table["usd_per_hour"].to_numpy()
+    offers = zip(rows.tolist(), table["usd_per_hour"], table["date"], strict=True)
     return table.assign(
         flag=[FLAGS[flagged.flag[row]].name for row in rows],
         implausible=flagged.implausible[rows],
-        reason=[flagged.reason(row, usd[at]) for at, row in enumerate(rows.tolist())],
+        reason=[flagged.reason(*offer) for offer in offers],
     ).reset_index(drop=True)
 
 

@@ -379,7 +379,7 @@ def _refuse_implausible(
         return frame, []
     usd = frame["usd_per_hour"].to_numpy(dtype=float)
     listed = [
-        f"{offer.instance_type} {offer.market} ({flagged.reason(row, float(usd[row]))})"
+        f"{offer.instance_type} {offer.market} ({flagged.reason(row, float(usd[row]), str(offer.date))})"
         for row, offer in zip(rows.tolist(), frame.iloc[rows].itertuples(), strict=True)
     ]
     verb = "was" if len(rows) == 1 else "were"
