@@ -382,8 +382,10 @@ def build_frame(
         return frame, []
     problem = _describe_problems(reasons, name_row)
     if not skip_bad_rows:
-        way_out = "" if skip_bad_rows is None else ", or pass skip_bad_rows=True to use only the valid rows"
-        raise CatalogError(f"{problem} Correct {'this row' if len(reasons) == 1 else 'these rows'}{way_out}.")
+        # Who gives a file on the command line can only change it.
+        remedy = "Correct" if skip_bad_rows is None else "Correct or remove"
+        in_python = "" if skip_bad_rows is None else " In Python, skip_bad_rows=True uses only the valid rows."
+        raise CatalogError(f"{problem} {remedy} {'this row' if len(reasons) == 1 else 'these rows'}.{in_python}")
     remedy = (
         "If the price file is your own, correct these rows; otherwise add your own prices of these machines "
         f"({OWN_PRICE})."
