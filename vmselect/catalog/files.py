@@ -114,6 +114,8 @@ def parse(
     name_row = _RowNames(path.name, find_lines)
     if provider is not None and "provider" not in raw.columns:
         raw["provider"] = provider
+    if "provider" in raw.columns:
+        raw["provider"] = raw["provider"].replace(ALIASES)
     if "currency" in raw.columns:
         for row in np.flatnonzero(~raw.pop("currency").fillna("").isin(["USD", ""])):
             problems[int(row)] = "the currency is not USD; convert the price to US dollars"
@@ -337,7 +339,7 @@ def _find_provider(path: Path) -> str:
     name = resolved.parent.name if resolved.stem in ("vms", "instances") else resolved.stem
     if not PROVIDERS.fullmatch(name):
         raise CatalogError(f"The provider of the prices in {path.name} is unknown. Pass it, as in provider='aws'.")
-    return ALIASES.get(name, name)
+    return name
 
 
 def _convert_skypilot(raw: pd.DataFrame, provider: str) -> Converted:
@@ -478,7 +480,7 @@ def _convert_gpuhunt(raw: pd.DataFrame, provider: str) -> Converted:
     spot = raw["spot"].astype(str).str.lower()
     rows = pd.DataFrame(
         {
-            "provider": raw["provider"].astype(str).replace(ALIASES) if "provider" in raw.columns else provider,
+            "provider": raw["provider"].astype(str) if "provider" in raw.columns else provider,
             "instance_type": raw["instance_name"].astype(str),
             "region": raw["location"].astype(str),
             "market": np.where(spot == "true", "spot", np.where(spot == "false", "on_demand", spot)),

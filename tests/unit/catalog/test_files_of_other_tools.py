@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -105,6 +106,19 @@ def test_gpuhunt(tmp_path) -> None:
     assert (offer.provider, offer.usd_per_hour, offer.gpu_model) == ("lambda", 1.0, "A100-80GB")
     assert offer.source == "gpuhunt"
     assert catalog.offer("plain").gpu_count == 0
+
+
+@pytest.mark.parametrize(("alias", "name"), [("lambdalabs", "lambda"), ("datacrunch", "verda"), ("aws", "aws")])
+def test_a_provider_has_one_name_in_every_file(tmp_path: Path, alias: str, name: str) -> None:
+    (tmp_path / "gpuhunt.csv").write_text(GPUHUNT)
+    (tmp_path / "own.csv").write_text(f"provider,instance_type,region,market,usd_per_hour\n{alias},x,r,on_demand,1\n")
+    (tmp_path / "alone.csv").write_text("instance_type,region,market,usd_per_hour\nx,r,on_demand,1\n")
+    (tmp_path / "own.json").write_text(
+        json.dumps([{"provider": alias, "instance_type": "x", "region": "r", "market": "on_demand", "usd_per_hour": 1}])
+    )
+    for file in ("gpuhunt.csv", "own.csv", "alone.csv", "own.json"):
+        offers = vs.Catalog.load(tmp_path / file, provider=alias).offers(market=None)
+        assert set(offers["provider"]) == {name}, file
 
 
 def test_a_machine_that_can_no_longer_be_rented_stays_retired(tmp_path) -> None:
