@@ -25,6 +25,7 @@ from vmselect.estimation import RuntimeEstimate, estimate
 from vmselect.findings import Finding, warnings_first
 from vmselect.records import Profile
 from vmselect.records.identity import Identity, check_comparable, group_repetitions, read_records
+from vmselect.records.training import largest_share
 from vmselect.units import printable, printable_lines
 
 SAME_BATCH, SAME_SHARE = "same batch", "same batch per worker"
@@ -179,7 +180,7 @@ def compare_workers(
         # Both questions are asked in practice: is the same training faster, and is more work done in the same time?
         for base in (SAME_BATCH, SAME_SHARE) if size else (SAME_BATCH,):
             for unit, (count, alone) in units.items():
-                share = size // count if size else None
+                share = largest_share(size, count)
                 alone = alone if base == SAME_BATCH else alone._replace(batch_size=share)
                 single = times.get(alone)
                 if count == 1 or single is None:
@@ -188,7 +189,7 @@ def compare_workers(
                 rows.append(
                     Speedup(
                         setup=_name(identity), nodes=count, unit=unit, batch_size=size,
-                        worker_batch_size=size // identity.workers if size else None, runs=runs, base=base,
+                        worker_batch_size=largest_share(size, identity.workers), runs=runs, base=base,
                         seconds=estimated.seconds, seconds_low=estimated.low, seconds_high=estimated.high,
                         speedup=value, speedup_low=low, speedup_high=high,
                         efficiency=value / count, efficiency_low=low / count, efficiency_high=high / count,

@@ -141,7 +141,7 @@ class TrainingFacts:
 
     def build(self, *, workers: int) -> Setup:
         """Return the facts as a profile stores them. ``workers`` is the number of processes that train together."""
-        from vmselect.records.training import Setup
+        from vmselect.records.training import Setup, largest_share
 
         source: Literal["argument", "data"] | None = "argument" if self.stated_batch_size else "data"
         initial_epoch = self.initial_epoch or 0
@@ -151,7 +151,7 @@ class TrainingFacts:
             parameters=self.parameters,
             structure=self.structure,
             batch_size=self.batch_size,
-            worker_batch_size=self.batch_size // workers or None if self.batch_size else None,
+            worker_batch_size=largest_share(self.batch_size, workers),
             batch_size_source=source if self.batch_size else None,
             steps_per_epoch=self.steps_per_epoch,
             steps_per_execution=self.steps_per_execution,

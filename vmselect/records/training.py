@@ -338,6 +338,15 @@ class Timeline(Part):
         return None if parts == (None, None) else (parts[0] or 0.0) + (parts[1] or 0.0)
 
 
+def largest_share(examples: int | None, workers: int) -> int | None:
+    """Examples of the worker with most, for which the others wait, if ``workers`` share ``examples`` per step.
+
+    >>> largest_share(32, 3), largest_share(None, 3)
+    (11, None)
+    """
+    return math.ceil(examples / workers) if examples else None
+
+
 class Setup(Part):
     """Model, data and settings of the training: all that does not depend on the machine."""
 
@@ -348,7 +357,7 @@ class Setup(Part):
     batch_size: PositiveCount | None = None
     batch_size_source: Literal["argument", "data", "given"] | None = None
     worker_batch_size: PositiveCount | None = None
-    """Examples per step of one worker; ``batch_size`` counts the examples of all workers."""
+    """Examples per step of the worker with most; ``batch_size`` counts the examples of all workers."""
     steps_per_epoch: PositiveCount | None = None
     steps_per_execution: PositiveCount = 1
     epochs: PositiveCount | None = None

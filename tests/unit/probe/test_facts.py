@@ -42,6 +42,14 @@ def test_a_list_keeps_its_number_of_validations(numbers: set[int], initial: int,
     assert counted == wanted
 
 
+@pytest.mark.parametrize(
+    ("size", "workers", "share"), [(32, 3, 11), (32, 2, 16), (32, 1, 32), (2, 3, 1), (None, 3, None)]
+)
+def test_the_share_of_a_worker_is_that_of_the_one_with_most(size: int | None, workers: int, share: int | None) -> None:
+    facts = TrainingFacts(stated_batch_size=size)
+    assert facts.build(workers=workers).worker_batch_size == share
+
+
 @pytest.mark.parametrize("epochs", [0, 10**9, sys.maxsize])
 def test_a_fit_without_epochs_or_without_end_has_no_number_of_epochs(epochs: int) -> None:
     facts = TrainingFacts(epochs=epochs, early_stopping=epochs)
