@@ -7,7 +7,7 @@ description (:mod:`vmselect.ranking.described`).
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
 
@@ -431,6 +431,19 @@ def _several_nodes(
         held = epochs_findings(estimate, two.batch_size) if scale.constant_batch == "per_gpu" else ()
         predicted.append(replace(estimate, runtime=runtime, findings=(finding, *held), narrowed_by=(finding.remedy,)))
     return predicted, excluded
+
+
+def describe_missing_nodes(scale: Scale, ranked: Collection[int]) -> list[Finding]:
+    """A warning for each number of nodes of ``scale`` that none of the ``ranked`` numbers of nodes is."""
+    remedy = (
+        "ranking.excluded (--verbose) states why. Predictions for several machines start from a probe of two that "
+        "train together."
+    )
+    return [
+        Finding("nodes-not-ranked", f"No candidate of {nodes} machines that train together could be ranked.", remedy)
+        for nodes in scale.node_counts
+        if nodes > 1 and nodes not in ranked
+    ]
 
 
 def scale_steps(

@@ -32,7 +32,7 @@ from vmselect.ranking.described import Descriptions, is_only_description
 from vmselect.ranking.estimates import MachineEstimate, Measured, Studied, Transfer, check_gpu_memory
 from vmselect.ranking.measures import Interruptions
 from vmselect.ranking.options import ALL, Objective, Settings, find_home, read_catalog
-from vmselect.ranking.predicted import MachineFilter, Machines, add_predicted, add_scaled
+from vmselect.ranking.predicted import MachineFilter, Machines, add_predicted, add_scaled, describe_missing_nodes
 from vmselect.ranking.result import Inputs, Ranking
 from vmselect.ranking.rows import Excluded
 from vmselect.ranking.scripts import ONE_FIT, Script, find_script
@@ -156,7 +156,9 @@ def rank(
     candidates, unpriced = join_offers(pool.estimates, prices, settings, moved)
     training.check_names(pool, candidates, [*pool.excluded, *unpriced])
     suspicious = describe_suspicious({estimate.instance_type for estimate in pool.estimates}, prices, settings)
-    findings = tuple(dict.fromkeys((*pool.findings, *prices.findings, *suspicious)))
+    ranked = set(candidates.nodes.tolist())
+    missing = describe_missing_nodes(training.scale, ranked) if training.scale and ranked else []
+    findings = tuple(dict.fromkeys((*pool.findings, *missing, *prices.findings, *suspicious)))
     inputs = Inputs(
         training.given, tuple(record.id for record in history if isinstance(record, Profile)), catalog=prices
     )

@@ -182,6 +182,9 @@ def test_what_a_description_cannot_predict_is_excluded_with_the_reason() -> None
     together = rank(machines="all", gpu="A10G", scale=vs.Scale(nodes=[1, 2]))
     assert {row.factors.get("nodes", 1) for row in together} == {1}
     assert "no_two_node_probe" in {entry.reason_code for entry in together.excluded}
+    (warning,) = (finding for finding in together.findings if finding.code == "nodes-not-ranked")
+    assert (warning.severity, "2 machines" in warning.message) == ("warning", True)
+    assert "nodes-not-ranked" not in {finding.code for finding in rank(scale=vs.Scale(nodes=1)).findings}
     # The same batch on more GPUs is a smaller one on each, and the description is of another size.
     smaller = rank(machines="all", gpu="A10G", scale=vs.Scale(gpus=[1, 4], constant_batch="global"))
     assert {row.gpu_count for row in smaller} == {1}

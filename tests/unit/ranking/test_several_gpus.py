@@ -259,6 +259,7 @@ def test_every_refusal_of_several_gpus_names_the_probe_that_would_help() -> None
     helped = rank([profile(), profile(seconds=0.3, size=128, nodes=2)], nodes=[3])
     assert not [exclusion for exclusion in helped.excluded if exclusion.reason_code == "no_two_node_probe"]
     assert predicted(helped)
+    assert [finding.code for finding in (*alone.findings, *helped.findings)].count("nodes-not-ranked") == 1
 
 
 def test_arguments() -> None:
