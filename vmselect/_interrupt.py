@@ -26,6 +26,24 @@ def release() -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+def once() -> None:
+    """Let the first Ctrl-C raise KeyboardInterrupt, and ignore others from then on, while files are removed.
+
+    For a process that another one would kill, so that it ends in any case.
+    """
+    import signal
+
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, _raise_once)
+
+
+def _raise_once(_number: int, _frame: object) -> None:
+    import signal
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    raise KeyboardInterrupt
+
+
 def _stop(_number: int, _frame: object) -> None:
     # An exception within an import may be caught and reported as a missing package. Nothing was opened yet.
     sys.stderr.write("vmselect: stopped by Ctrl-C.\n")

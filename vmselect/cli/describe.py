@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from vmselect import _interrupt
 from vmselect._io import check_place, default_folder
 from vmselect._models import Output
 from vmselect.cli.failures import explain_failure
@@ -78,7 +79,9 @@ def describe(
     from vmselect.probe.script import Choice, Interrupted, ScriptFailed, probe_script
 
     check_script("describe", script, module=module)
-    if not brief:  # vmselect recommend, which runs this command, notes its own options
+    if brief:  # vmselect recommend, which runs this command, notes its own options, and passes Ctrl-C on
+        _interrupt.once()
+    else:
         note_misplaced(context, script, arguments or [])
     target = default_folder() if path is None else check_place("--path", path)
     with tempfile.TemporaryDirectory(prefix="vmselect-") as folder:

@@ -31,8 +31,9 @@ if TYPE_CHECKING:
 
 INTERRUPTED = (130, -signal.SIGINT)
 """Codes of a process that was ended by Ctrl-C: by its exit code, or by the signal itself."""
-OWN_SECONDS, END_SECONDS = 3.0, 10.0
-"""Seconds after Ctrl-C until it is passed on to the process of the script, and from then on until this is killed."""
+OWN_SECONDS, END_SECONDS = 3.0, 30.0
+"""Seconds after Ctrl-C until it is passed on to the process of the script, which ignores a second one, and from then on
+until this process is killed. To end its processes and remove its files takes it seconds on a busy computer."""
 
 
 @with_ranking_options

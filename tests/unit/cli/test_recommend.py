@@ -147,6 +147,29 @@ def test_ctrl_c_leaves_no_file_and_no_process(here: Path, whole_group: bool) -> 
     wait_until(lambda: has_ended(other))
 
 
+def test_a_second_ctrl_c_does_not_interrupt_the_removal_of_files(here: Path) -> None:
+    """As on a busy computer, where the process of the script still removes its files when the signal is passed on."""
+    (here / "train.py").write_text(
+        "import os, pathlib, shutil, signal, time\n"
+        "remove = shutil.rmtree\n"
+        "def slowly(folder, *args, **options):\n"
+        "    os.kill(os.getpid(), signal.SIGINT)\n"
+        "    time.sleep(0.2)\n"
+        "    remove(folder, *args, **options)\n"
+        "shutil.rmtree = slowly\n"
+        "os.kill(os.getpid(), signal.SIGINT)\n"
+        "time.sleep(600)\n"
+    )
+    (here / "temporary").mkdir()
+    done = subprocess.run(
+        [sys.executable, "-m", "vmselect", "recommend", "train.py"], capture_output=True, text=True, check=False,
+        env=os.environ | {"TMPDIR": str(here / "temporary")}, timeout=120,
+    )  # fmt: skip
+    assert done.returncode == 130
+    assert done.stderr.splitlines()[-1] == STOPPED
+    assert not list((here / "temporary").iterdir())
+
+
 def test_forecasts_are_kept(here: Path) -> None:
     done = CliRunner().invoke(app, ["recommend", "--machines", "g6.xlarge", "--keep", "kept"])
     assert done.exit_code == 0, done.output
