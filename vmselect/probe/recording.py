@@ -170,6 +170,7 @@ class Recording:
                 self._pauses.stop()
             self._file = RecordFile(target) if target is not None and self.is_chief else None
             self._next_write, self._next_draft = 0.0, math.inf
+            self._draft: Profile | None = None
             self._warned: set[str] = set()
             self.observer: Observer | None = None
             """Follows the training while it runs, such as the account of :class:`vmselect.Watch`."""
@@ -326,7 +327,8 @@ class Recording:
                 # A metric that is a function, such as an evaluation, may take long: it is called at the end only.
                 plain = {name: value for name, value in (self.options.metrics or {}).items() if not callable(value)}
                 try:
-                    self._file.write(self.build(*classify(None, "killed"), metrics=plain))
+                    self._draft = self.build(*classify(None, "killed"), metrics=plain)
+                    self._file.write(self._draft)
                 except ValueError as problem:  # a number that a record cannot hold
                     self._warn_once(problem)
                 taken = self.timer.clock() / 1e9 - began
@@ -389,6 +391,8 @@ class Recording:
             written = None if self._file is None else self._file.finish(self.kept)
         except (ProfileError, OSError, ValueError) as problem:  # also a number that a record cannot hold
             problems.append(problem)
+            if self.kept is None:
+                self._explain_draft(outcome, detail, problem)
         # A file at a place that nobody named is announced, too.
         unnamed = written is not None and self.options.path is None
         announced = outcome == "stopped" or (outcome == "watched" and (self.redirected or unnamed))
@@ -401,6 +405,14 @@ class Recording:
                 raise failure
             self._warn_once(failure)
         return self.kept
+
+    def _explain_draft(self, outcome: Outcome, detail: str | None, problem: Exception) -> None:
+        """Say in the last draft, which stays because of ``problem``, how the training ended: it was not killed."""
+        if self._file is not None and self._draft is not None:
+            ended = detail or {"stopped": "the probe ended it", "watched": "it ended by itself"}.get(outcome, outcome)
+            text = f"{ended}; only this draft was written, because of {describe_problem(problem)}"[:300]
+            kind = outcome if outcome == "out_of_memory" else "interrupted"
+            self._file.write(self._draft.model_copy(update={"outcome": kind, "detail": text, "ending": None}))
 
     def keep_description(self) -> bool:
         """End the recording before the first step with a description of the training. Return whether that is possible.

@@ -30,6 +30,40 @@ def test_a_record_that_cannot_be_made_hides_no_other_problem(
         run_loop(path=False, stop=False, metrics={"a": lambda: measure(KeyboardInterrupt())})
 
 
+@pytest.mark.parametrize(
+    ("failure", "outcome", "reason"),
+    [
+        (None, "interrupted", "ended by itself"),
+        (ZeroDivisionError("by zero"), "interrupted", "by zero"),
+        (MemoryError("no more"), "out_of_memory", "no more"),
+    ],
+)
+def test_a_draft_whose_end_cannot_be_recorded_says_how_the_training_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failure: Exception | None, outcome: str, reason: str
+) -> None:
+    def build(*_: object, **__: object) -> None:
+        raise ValueError("too large")
+
+    def train() -> None:
+        with vs.probe_loop(tmp_path, batch_size=4, stop=False, verbose=0) as probe:
+            for _ in probe.epochs(1):
+                for _ in probe.steps(range(3)):
+                    pass
+                monkeypatch.setattr("vmselect.probe.recording.build_timeline", build)
+                if failure is not None:
+                    raise failure
+
+    if failure is None:
+        train()
+    else:
+        with pytest.raises(type(failure)):
+            train()
+    (profile,) = vs.load_profiles(tmp_path)
+    assert (profile.outcome, profile.ending, profile.preemption) == (outcome, None, None)
+    assert reason in profile.detail
+    assert "too large" in profile.detail
+
+
 BAD = {
     "steps": [0, -1, 2.5, "20", None, True, math.nan],
     "validations": [-1, 3, 1.5, "2", None, True],
