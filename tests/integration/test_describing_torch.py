@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -218,6 +220,38 @@ def test_the_profile_states_whether_products_use_tf32(setting: str, tf32: bool) 
         assert vs.describe(make_dense(), batch_size=BATCH, inputs=(120,)).environment.tf32 is tf32
     finally:
         torch.set_float32_matmul_precision(before)
+
+
+SETTINGS = """
+import torch
+import vmselect as vs
+
+b = torch.backends
+SETTING
+seen = vs.describe(torch.nn.Linear(4, 2), batch_size=2, inputs=(4,)).environment
+print(seen.tf32, seen.convolution_tf32)
+"""
+
+
+@pytest.mark.parametrize(
+    ("setting", "products", "convolutions"),
+    [
+        ("", False, True),
+        ("b.cudnn.allow_tf32 = False", False, False),
+        ("b.cuda.matmul.allow_tf32 = True; b.cudnn.allow_tf32 = False", True, False),
+        ("b.fp32_precision = 'ieee'", False, False),
+        ("b.fp32_precision = 'tf32'", True, True),
+        ("b.cudnn.conv.fp32_precision = 'ieee'", False, False),
+        ("b.fp32_precision = 'ieee'; b.cudnn.conv.fp32_precision = 'tf32'", False, True),
+    ],
+)
+def test_convolutions_have_a_setting_of_their_own(setting: str, products: bool, convolutions: bool) -> None:
+    """In a process of its own: after the newer settings were changed, the older ones cannot be read."""
+    if "fp32_precision" in setting and not hasattr(torch.backends, "fp32_precision"):
+        pytest.skip("this version of torch has only the older settings")
+    command = [sys.executable, "-c", SETTINGS.replace("\nSETTING\n", f"\n{setting}\n")]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == [str(products), str(convolutions)]
 
 
 def test_packed_sequences_count_as_full_ones() -> None:

@@ -170,6 +170,7 @@ def _output(profile: Profile, path: str) -> DescribeOutput:
 
 def _lines(profile: Profile) -> Sequence[str]:
     """The description in sentences."""
+    from vmselect.catalog.gpus import read_precision
     from vmselect.prediction.machines import read_training_precision
     from vmselect.prediction.memory import describe_memory
     from vmselect.prediction.roofline import OPTIMIZER_BYTES
@@ -177,7 +178,7 @@ def _lines(profile: Profile) -> Sequence[str]:
     work, memory = profile.work, describe_memory(profile)
     assert work is not None
     name, precision = profile.model or "The model", profile.environment.precision or "float32"
-    if profile.environment.tf32 is False and read_training_precision(profile) == "strict":
+    if read_precision(precision) == "single" and read_training_precision(profile) == "strict":
         precision += " without TF32"
     lines = [
         f"{name}: {work.parameters:,} trained weights in {work.parameter_tensors} tensors, batch {work.batch_size}, "

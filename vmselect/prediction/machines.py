@@ -201,12 +201,13 @@ def read_cost(profiles: Iterable[Profile], batch_size: int | None) -> StepCost |
 def read_training_precision(profile: Profile) -> Precision:
     """Precision class in which most products of a training are computed.
 
-    torch computes convolutions of float32 in TF32, but not other products, unless a program asks for it.
+    torch computes convolutions of float32 in TF32, but not other products, unless a program asks for something else.
     """
     precision, work = read_precision(profile.environment.precision), profile.work
-    if precision != "single" or profile.environment.tf32 is not False or work is None:
+    if precision != "single" or work is None:
         return precision
-    return "strict" if work.matrix_share > 0.5 else precision
+    settings = profile.environment
+    return "strict" if (settings.tf32 if work.matrix_share > 0.5 else settings.convolution_tf32) is False else precision
 
 
 class Predictor:

@@ -186,7 +186,7 @@ def _read_software(model: Model, precision: str | None) -> dict[str, Any]:
         dtype = None if weight is None else str(weight.dtype).removeprefix("torch.")
         software = {
             "backend": "torch", "versions": environment.read_versions(), "precision": dtype,
-            "tf32": environment.read_tf32("torch"),
+            **environment.read_tf32("torch"),
         }  # fmt: skip
     return software if precision is None else software | {"precision": precision}
 

@@ -191,7 +191,7 @@ def read_framework(model: Model, backend: str | None = None) -> dict[str, Any]:
         "backend": backend,
         "versions": read_versions(),
         "precision": attempt(lambda: str(model.dtype_policy.name)),
-        "tf32": read_tf32(backend),
+        **read_tf32(backend),
         "jit": jit if isinstance(jit, bool) else None,
         "replicas": count_replicas(model, backend),
         "parallelism": read_parallelism(model, backend),
@@ -203,18 +203,24 @@ def read_framework(model: Model, backend: str | None = None) -> dict[str, Any]:
     }
 
 
-def read_tf32(backend: str | None) -> bool | None:
-    """Whether torch multiplies matrices of float32 in TF32 where it can: not by default, unlike in convolutions.
+def read_tf32(backend: str | None) -> dict[str, bool | None]:
+    """Whether torch computes float32 in TF32 where it can: convolutions by default, other products of matrices not.
 
-    None for other frameworks.
+    None for other frameworks, as fields of a record's environment.
     """
     torch = sys.modules.get("torch")
     if backend != "torch" or torch is None:
-        return None
-    # Older versions have a setting of another name, which raises an error in newer ones if the new one was changed.
-    name = attempt(lambda: str(torch.backends.cuda.matmul.fp32_precision))
-    name = name or attempt(lambda: str(torch.get_float32_matmul_precision()))
-    return None if name is None else name in ("tf32", "high", "medium")
+        return {}
+    # Older versions have settings of other names, which raise an error in newer ones if the new ones were changed.
+    products = attempt(lambda: str(torch.backends.cuda.matmul.fp32_precision))
+    products = products or attempt(lambda: str(torch.get_float32_matmul_precision()))
+    convolutions = attempt(lambda: str(torch.backends.cudnn.conv.fp32_precision))
+    return {
+        "tf32": None if products is None else products in ("tf32", "high", "medium"),
+        "convolution_tf32": (
+            attempt(lambda: bool(torch.backends.cudnn.allow_tf32)) if convolutions is None else convolutions == "tf32"
+        ),
+    }
 
 
 def backend_name() -> str | None:

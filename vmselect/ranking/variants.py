@@ -42,7 +42,7 @@ LEAST_GAIN = 1.05
 """Speed-up below which a variant is not advised."""
 HOW = {
     MIXED: 'Try keras.mixed_precision.set_global_policy("mixed_float16"), or torch.autocast',
-    TF32: 'Try torch.set_float32_matmul_precision("high")',
+    TF32: 'Try torch.set_float32_matmul_precision("high"), or for convolutions torch.backends.cudnn.allow_tf32 = True',
     COMPILED: "Try jit_compile=True in compile(), or torch.compile",
 }
 

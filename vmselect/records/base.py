@@ -86,6 +86,8 @@ class Environment(Facts):
     precision: Text | None = None
     tf32: bool | None = None
     """Whether torch multiplies matrices of float32 in TF32 on GPUs that have it; None for other frameworks."""
+    convolution_tf32: bool | None = None
+    """The same for convolutions and recurrent layers."""
     jit: bool | None = None
     dispatch: Literal["direct", "threaded"] | None = None
     """Whether Keras called ``on_train_batch_end`` directly or from worker threads."""

@@ -928,7 +928,12 @@ def without_times(profile: Profile) -> Profile:
         setup=profile.setup.model_copy(update={"parameters": parameters}),
         timeline=Timeline(),
         environment=Environment(
-            backend=seen.backend, versions=seen.versions, precision=seen.precision, tf32=seen.tf32, jit=seen.jit
+            backend=seen.backend,
+            versions=seen.versions,
+            precision=seen.precision,
+            tf32=seen.tf32,
+            convolution_tf32=seen.convolution_tf32,
+            jit=seen.jit,
         ),
         factors=profile.factors,
         work=work,

@@ -55,13 +55,15 @@ def test_only_variants_that_are_not_used_yet_are_listed() -> None:
     assert set(speed_ups("A10G", "single", compiled=True)) == {MIXED}
 
 
-def multiply(tf32: bool | None, *, convolutions: float = 0.0, precision: str = "float32") -> vs.Profile:
+def multiply(
+    tf32: bool | None, *, convolutions: float = 0.0, precision: str = "float32", cudnn: bool | None = None
+) -> vs.Profile:
     """A described training of large matrix products, with ``convolutions`` times as many FLOPs in convolutions."""
     flops, moved = 2.0 * 8192**3, 12.0 * 8192**2
     rows = [Operation("mm", flops, moved, 8192, 8192, 8192, 1, 10)]
     if convolutions:
         rows.append(Operation("conv", flops * convolutions, moved, 8192, 8192, 8192, 1, 10))
-    environment = Environment(backend="torch", precision=precision, tf32=tf32)
+    environment = Environment(backend="torch", precision=precision, tf32=tf32, convolution_tf32=cudnn)
     described = make_description(work=make_work(operations=Operations.of(rows)))
     return described.model_copy(update={"environment": environment})
 
@@ -82,7 +84,10 @@ def test_products_of_torch_use_tf32_only_if_it_is_switched_on() -> None:
     [
         (multiply(False), "strict"),
         (multiply(False, convolutions=2.0), "single"),
-        (multiply(False, precision="bfloat16"), "half"),
+        (multiply(True, convolutions=2.0, cudnn=False), "strict"),
+        (multiply(False, convolutions=2.0, cudnn=True), "single"),
+        (multiply(True, convolutions=0.5, cudnn=False), "single"),
+        (multiply(False, precision="bfloat16", cudnn=False), "half"),
         (multiply(False).model_copy(update={"work": None}), "single"),
     ],
 )
