@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Any, NamedTuple, TypeAlias
 
+from vmselect.describing.precisions import MIXED_PRECISIONS
 from vmselect.errors import DescriptionError
 
 Config: TypeAlias = Any
@@ -62,8 +63,7 @@ def read_settings(trainer: Any) -> Settings:
 
 def read_precision(arguments: Any) -> str | None:
     """Mixed precision that the arguments of a ``Trainer`` ask for; None if they do not."""
-    names = {"bf16": "mixed_bfloat16", "fp16": "mixed_float16"}
-    return next((precision for name, precision in names.items() if getattr(arguments, name, False)), None)
+    return next((MIXED_PRECISIONS[name] for name in ("bf16", "fp16") if getattr(arguments, name, False)), None)
 
 
 def build_model(config: Config) -> Module:

@@ -9,16 +9,12 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
+from vmselect.describing.precisions import MIXED_PRECISIONS
 from vmselect.probe.environment import Model, Tensor
 
 LEAST_SHARE = 0.9
 """Least share of the trained weights that a model must contain to stand for the training."""
 PLAIN = (int, float, bool, str, type(None))
-MIXED_PRECISIONS = {
-    "16-mixed": "mixed_float16", "16": "mixed_float16", "bf16-mixed": "mixed_bfloat16",
-    "fp16": "mixed_float16", "bf16": "mixed_bfloat16",
-}  # fmt: skip
-"""Names of Lightning and accelerate for mixed precision, and ours."""
 
 
 class FirstCalls:

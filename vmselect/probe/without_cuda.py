@@ -13,7 +13,7 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
-from vmselect.probe.calls import MIXED_PRECISIONS
+from vmselect.describing.precisions import MIXED_PRECISIONS
 from vmselect.probe.environment import Trainer
 
 CUDA = "cuda"
