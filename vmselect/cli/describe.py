@@ -13,7 +13,7 @@ import typer
 from vmselect import _interrupt
 from vmselect._io import check_place, default_folder
 from vmselect._models import Output
-from vmselect.cli.failures import explain_failure
+from vmselect.cli.failures import DEMANDS_GPU, demand_gpu, explain_failure
 from vmselect.cli.options import check_script, note_misplaced
 from vmselect.cli.output import flag, print_err, print_out
 from vmselect.units import format_bytes
@@ -94,6 +94,10 @@ def describe(
         except ScriptFailed as failed:
             if remedy := explain_failure(script, failed.error, describes=True):
                 print_err([f"vmselect: {remedy}"], always=True)
+            raise
+        except SystemExit as ended:  # the script has said why, and the interpreter prints that
+            if isinstance(ended.code, str) and DEMANDS_GPU.search(ended.code):
+                print_err([f"vmselect: {demand_gpu(script)}"], always=True)
             raise
         except Interrupted as interrupted:
             interrupted.note = None if brief else ""

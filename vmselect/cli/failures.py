@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterator
+from traceback import extract_tb
 
 PACKAGES = {
     "keras": "keras tensorflow",
@@ -24,8 +25,10 @@ DOWNLOADS = frozenset({
 
 Python's own ConnectionError is none of them: workers of a loader that end raise it, too.
 """
-DEMANDS_GPU = re.compile(r"\bCUDA\b|\bNVIDIA\b", re.IGNORECASE)
-"""What errors of torch and TensorFlow contain where a script demands of a GPU what the CPU cannot do for it."""
+DEMANDS_GPU = re.compile(r"\b(?:CUDA|NVIDIA|NCCL|NVML|accelerator device)\b|(?<!-)\bGPUs?\b", re.IGNORECASE)
+"""What errors of torch, TensorFlow and scripts contain that demand of a GPU what the CPU cannot do for it."""
+ASKS_GPU = re.compile(r"\btorch\.(?:cuda|accelerator)\.|\bcuda\.\w+\(|\.is_cuda\b")
+"""What a line of a script contains that asks for more than tensors, if its error does not say so."""
 
 
 def explain_failure(script: str, error: BaseException, *, describes: bool = False) -> str | None:
@@ -50,9 +53,24 @@ def explain_failure(script: str, error: BaseException, *, describes: bool = Fals
             "the model without them, as with weights=None or from_config(config), or run the script where it can "
             "download."
         )
-    if DEMANDS_GPU.search(str(error)):
-        return f"{script} needs a GPU for more than its tensors. Let it ask first: if torch.cuda.is_available(): ..."
+    # Files that are not there are missing on every computer.
+    if not isinstance(error, OSError) and (DEMANDS_GPU.search(str(error)) or ASKS_GPU.search(_failed_line(error))):
+        return demand_gpu(script)
     return None
+
+
+def demand_gpu(script: str) -> str:
+    """The remedy for a ``script`` that ends without a GPU."""
+    return (
+        f"{script} needs a GPU for more than its tensors. Let it do without one (if torch.cuda.is_available(): ...), "
+        "call vmselect.describe(model, batch_size=..., inputs=...) in it, or run vmselect probe where there is a GPU."
+    )
+
+
+def _failed_line(error: BaseException) -> str:
+    """The line of the program of the user in which ``error`` was raised, or from which a library was called."""
+    lines = [frame.line or "" for frame in extract_tb(error.__traceback__) if "site-packages" not in frame.filename]
+    return lines[-1] if lines else ""
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:

@@ -1,8 +1,9 @@
 """Lets a script that demands CUDA run up to its first training on a computer that has none.
 
 A description is counted from shapes, before a step computes, so that it is the same wherever the tensors are. What the
-script places on a CUDA device stays on the CPU, and mixed precision that it asks for is noted. Nothing else is claimed:
-``torch.cuda.is_available()`` is still False, and questions about properties of a GPU still fail.
+script places on a CUDA device stays on the CPU, and mixed precision that it asks for is noted. What only orders work
+and memory, such as streams, does nothing. Nothing else is claimed: ``torch.cuda.is_available()`` is still False, and
+questions about properties of a GPU, or times that it would take, still fail.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import functools
 import weakref
 from collections.abc import Callable
+from contextlib import nullcontext
 from types import ModuleType
 from typing import Any
 
@@ -18,6 +20,15 @@ from vmselect.probe.environment import Trainer
 
 CUDA = "cuda"
 GPU_ACCELERATORS = ("gpu", CUDA)
+EFFECTS = (
+    "set_device", "synchronize", "init", "empty_cache", "ipc_collect", "reset_peak_memory_stats",
+    "reset_max_memory_allocated", "reset_max_memory_cached", "reset_accumulated_memory_stats",
+    "set_per_process_memory_fraction", "set_stream",
+)  # fmt: skip
+"""Functions of ``torch.cuda`` without a result."""
+CONTEXTS = ("device", "device_of", "stream", "StreamContext")
+MARKS = ("range_push", "range_pop", "mark")
+"""Functions of ``torch.cuda.nvtx``, which mark a place for a profiler."""
 
 
 class WithoutCuda:
@@ -36,8 +47,24 @@ class WithoutCuda:
         mode = _make_mode(torch, self._on_cpu)
         mode.__enter__()
         self._undo.append(lambda: mode.__exit__(None, None, None))
-        for name, result in (("set_device", None), ("synchronize", None), ("current_device", 0)):
-            self._replace(torch.cuda, name, functools.partial(_answer, result))
+        cuda = torch.cuda
+        self._replace(cuda, "current_device", functools.partial(_answer, 0))
+        for owner, names in ((cuda, EFFECTS), (cuda.nvtx, MARKS)):
+            for name in filter(functools.partial(hasattr, owner), names):
+                self._replace(owner, name, functools.partial(_answer, None))
+        for name in filter(functools.partial(hasattr, cuda), CONTEXTS):
+            self._replace(cuda, name, nullcontext)
+        self._replace(cuda, "get_rng_state", lambda *_, **__: torch.get_rng_state())
+        self._replace(cuda, "set_rng_state", lambda state, *_, **__: torch.set_rng_state(state))
+        for name in ("current_stream", "default_stream"):
+            self._replace(cuda, name, self._make_stream)
+        self._replace(cuda, "Stream", _stand_in(cuda.Stream, self._make_stream))
+        self._replace(cuda, "Event", _stand_in(cuda.Event, lambda *_, **__: _Event()))
+        self._replace(torch.Tensor, "record_stream", lambda *_: None)
+        generator = torch.Generator
+        self._replace(
+            torch, "Generator", _stand_in(generator, lambda device="cpu": generator(self._on_cpu(_number(device))))
+        )
         set_default = torch.set_default_device
         self._replace(torch, "set_default_device", lambda device: set_default(self._on_cpu(_number(device))))
         autocast = torch.amp.autocast_mode.autocast
@@ -62,7 +89,8 @@ class WithoutCuda:
 
         @functools.wraps(initialize)
         def on_cpu(trainer: Trainer, **options: Any) -> None:
-            if options.get("accelerator") in GPU_ACCELERATORS:
+            accelerator = options.get("accelerator")
+            if accelerator in GPU_ACCELERATORS or type(accelerator).__name__ == "CUDAAccelerator":
                 self.redirected = True
                 options |= {"accelerator": "cpu", "devices": 1, "num_nodes": 1, "strategy": "auto"}
             initialize(trainer, **options)
@@ -81,6 +109,10 @@ class WithoutCuda:
         while self._undo:
             self._undo.pop()()
 
+    def _make_stream(self, *_: object, **__: object) -> _Stream:
+        self.redirected = True
+        return _Stream()
+
     def _replace(self, owner: Any, name: str, value: object) -> None:
         original = getattr(owner, name)
         setattr(owner, name, value)
@@ -95,8 +127,59 @@ class WithoutCuda:
         return "cpu"
 
 
-def _answer(result: object, *_: object) -> object:
+def _answer(result: object, *_: object, **__: object) -> object:
     return result
+
+
+class _Event:
+    """An event of a GPU without one: all work before it is done."""
+
+    def record(self, stream: object = None) -> None:
+        pass
+
+    wait = record
+
+    def synchronize(self) -> None:
+        pass
+
+    def query(self) -> bool:
+        return True
+
+    def elapsed_time(self, end_event: object) -> float:
+        raise RuntimeError("An event of CUDA measures no time without a GPU.")
+
+
+class _Stream(nullcontext[None]):
+    """A stream of a GPU without one: no work waits in it."""
+
+    def wait_stream(self, stream: object) -> None:
+        pass
+
+    def wait_event(self, event: object) -> None:
+        pass
+
+    def synchronize(self) -> None:
+        pass
+
+    def query(self) -> bool:
+        return True
+
+    def record_event(self, event: _Event | None = None) -> _Event:
+        return event or _Event()
+
+
+def _stand_in(kind: type, make: Callable[..., object]) -> type:
+    """A class in the place of ``kind`` whose objects are those that ``make`` returns."""
+
+    class Kind(type(kind)):  # type: ignore[misc]
+        def __instancecheck__(self, instance: object) -> bool:
+            return isinstance(instance, kind)
+
+    class StandIn(kind, metaclass=Kind):  # type: ignore[misc]
+        def __new__(cls, *arguments: object, **options: object) -> Any:
+            return make(*arguments, **options)
+
+    return StandIn
 
 
 def _make_mode(torch: Any, on_cpu: Callable[[Any], Any]) -> Any:
@@ -105,12 +188,13 @@ def _make_mode(torch: Any, on_cpu: Callable[[Any], Any]) -> Any:
 
     class Mode(torch.overrides.TorchFunctionMode):  # type: ignore[misc]
         def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            named = kwargs or {}
+            named = dict(kwargs or {})
             if func is torch.Tensor.cuda:
                 on_cpu(CUDA)
                 return args[0]
             if func is torch.Tensor.pin_memory:
                 return args[0]
+            named.pop("pin_memory", None)
             if func is torch.device:  # what the script names keeps its name
                 return func(*map(_number, args[:1]), *args[1:], **named)
             if func in take_numbers:

@@ -29,6 +29,8 @@ def chained() -> Exception:
         (chained(), "weights=None"), (ConnectionRefusedError(111, "refused"), "weights=None"),
         (AssertionError("Torch not compiled with CUDA enabled"), "torch.cuda.is_available()"),
         (RuntimeError("Found no NVIDIA driver on your system."), "torch.cuda.is_available()"),
+        (RuntimeError("Distributed package doesn't have NCCL built in"), "torch.cuda.is_available()"),
+        (SystemError("This needs 2 GPUs"), "torch.cuda.is_available()"),
         (ModuleNotFoundError("No module named 'torch'", name="torch"), f"pip install {PACKAGES['torch']}"),
         (ImportError("needs accelerate>=1"), sys.prefix),
     ],
@@ -40,7 +42,8 @@ def test_the_remedy_fits_the_error(error: Exception, part: str) -> None:
 @pytest.mark.parametrize(
     "error",
     [
-        ValueError("mine"), BrokenPipeError(32, "a worker of a loader has ended"),
+        ValueError("mine"), ValueError("--gpus is not a number"), FileNotFoundError("no gpu.txt"),
+        BrokenPipeError(32, "a worker of a loader has ended"),
         ImportError("cannot import name 'net' from 'models'", name="models"),
     ],
 )  # fmt: skip
