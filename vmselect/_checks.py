@@ -181,7 +181,7 @@ def check_dataclass(name: str, value: Any, kind: type[Value]) -> Value:
 def check_factors(name: str, value: Any) -> dict[str, bool | int | float | str]:
     """Return ``value`` as a dict that maps names to numbers, texts or bools; None gives an empty dict."""
     factors = check_mapping(name, {} if value is None else value)
-    return {factor: _as_plain(f"{factor} in {name}", given) for factor, given in factors.items()}
+    return {factor: _as_plain(f"{factor} in {name}", level) for factor, level in factors.items()}
 
 
 def _as_plain(name: str, value: Any) -> bool | int | float | str:
@@ -258,7 +258,7 @@ def _advise(name: str, names: Sequence[str], find_home: Callable[[str], str | No
         return "It takes no argument by name."
     near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
     # A longer name often contains the argument: deadline_chance, services.
-    near = near or sorted((known for known in names if known in name), key=len)[-1:]
+    near = near or sorted((candidate for candidate in names if candidate in name), key=len)[-1:]
     return f"Did you mean {near[0]}?" if near else f"Its arguments are {', '.join(names)}."
 
 

@@ -47,6 +47,14 @@ def test_a_module_is_finished_and_runs_no_text_as_code(path: Path) -> None:
     assert not re.search(r"\b(pickle|eval|exec)\s*[.(]", re.sub(r"\.eval\(|_eval\(", "", text))
 
 
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_names_are_nouns(path: Path) -> None:
+    nodes = list(ast.walk(ast.parse(path.read_text())))
+    names = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    names |= {node.arg for node in nodes if isinstance(node, ast.arg)}
+    assert not names & {"one", "some", "found", "known", "given"}
+
+
 # Imports by a string are invisible to import-linter.
 
 

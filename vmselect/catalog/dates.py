@@ -27,26 +27,26 @@ def keep_dates(prices: pd.DataFrame, earlier: pd.DataFrame, *, complete: bool) -
     """
     names, names_before = (pd.MultiIndex.from_frame(table[list(KEY)].astype(str)) for table in (prices, earlier))
     place = names_before.get_indexer(names)
-    known = place >= 0
-    if not known.any():
+    matched = place >= 0
+    if not matched.any():
         return prices
     with np.errstate(invalid="ignore"):
         ratio = prices["usd_per_hour"].to_numpy(dtype=float) / earlier["usd_per_hour"].to_numpy(dtype=float)[place]
-    moved = known & (np.abs(ratio - 1) > EQUAL)
+    moved = matched & (np.abs(ratio - 1) > EQUAL)
     markets, before = (
         (table["provider"].astype(str) + " " + table["market"].astype(str)).to_numpy() for table in (prices, earlier)
     )
     changed = set(markets[moved])
     if complete:
-        changed |= {*markets[~known], *before[~names_before.isin(names)]}
+        changed |= {*markets[~matched], *before[~names_before.isin(names)]}
     dates, dates_before = (table["date"].astype(str).to_numpy() for table in (prices, earlier))
     for market in set(markets) - changed:
         here = markets == market
-        dated = dates_before[place[here & known]]
+        dated = dates_before[place[here & matched]]
         # A market of which nothing was known is as new as the rest of the catalog.
         if len(dated) or not changed:
             newest = max(dated if len(dated) else dates_before)
-            kept = np.where(known[here], dates_before[place[here]], newest)
+            kept = np.where(matched[here], dates_before[place[here]], newest)
             dates[here] = np.minimum(dates[here], kept)
     return prices.assign(date=pd.Categorical(dates))
 

@@ -387,8 +387,8 @@ def _read_gpu_memory(raw: pd.DataFrame) -> npt.NDArray[np.floating]:
     if "GpuInfo" not in raw.columns:
         return np.full(len(raw), np.nan)
     codes, texts = pd.factorize(raw["GpuInfo"].astype(str))
-    found = [re.search(r"TotalGpuMemoryInMiB\W{1,4}([0-9.]+)", text) for text in texts]
-    total = np.array([float(match[1]) if match and match[1].count(".") < 2 else np.nan for match in found])[codes]
+    matches = [re.search(r"TotalGpuMemoryInMiB\W{1,4}([0-9.]+)", text) for text in texts]
+    total = np.array([float(match[1]) if match and match[1].count(".") < 2 else np.nan for match in matches])[codes]
     count = _floats(raw, "AcceleratorCount")
     # The memory of a share of a GPU is that of the share. Values below 1024 are in GiB, whatever the name says.
     each = np.divide(total, np.maximum(count, 1), out=np.full(len(raw), np.nan), where=total > 0)
@@ -411,8 +411,8 @@ def _name_gpus(raw: pd.DataFrame, provider: str, memory: Sequence[float]) -> lis
 
 def _use_known_gpus(rows: pd.DataFrame, provider: str) -> None:
     """Replace the GPU of machine types that ship with prices: theirs were checked by hand."""
-    known = known_machines(provider)
-    facts = [known.get(name, {}) for name in rows["instance_type"]]
+    machines = known_machines(provider)
+    facts = [machines.get(name, {}) for name in rows["instance_type"]]
     same = np.array([fact.get("gpu_count", 0) for fact in facts], dtype=float) == rows["gpu_count"].to_numpy()
     same &= rows["gpu_count"].to_numpy() > 0
     for column, unknown in (("gpu_model", ""), ("gpu_memory_gib", np.nan)):

@@ -79,8 +79,8 @@ def name_gpu(name: str, memory_gib: float | None = None, *, provider: str = "", 
     >>> name_gpu("A100", 80), name_gpu("RTXPRO6000"), name_gpu("RTX6000", 96), name_gpu("H100", machine="1x_h100_pcie")
     ('A100-80GB', 'RTX-PRO-6000', 'RTX-PRO-6000', 'H100-PCIe')
     """
-    known = None if memory_gib is None or memory_gib != memory_gib else float(memory_gib)  # NaN is unknown
-    return _name(name.strip(), known, provider, machine)
+    memory = None if memory_gib is None or memory_gib != memory_gib else float(memory_gib)  # NaN is unknown
+    return _name(name.strip(), memory, provider, machine)
 
 
 @functools.lru_cache(maxsize=4096)

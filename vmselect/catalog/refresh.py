@@ -238,8 +238,8 @@ class _Outcome:
                 raise answer
             fetched, excluded = answer
             # Prices are compared with those fetched before, and with the shipped ones.
-            known = newest_prices() if stored is None else merge_frames(newest_prices(), stored)
-            frame, refused = _refuse_implausible(provider, region, fetched, stored, known)
+            reference = newest_prices() if stored is None else merge_frames(newest_prices(), stored)
+            frame, refused = _refuse_implausible(provider, region, fetched, stored, reference)
             write_part(provider, region, frame)
         except VmselectError as failure:
             stored = stored if region != EVERYWHERE else _read_all_parts(provider)
@@ -367,13 +367,13 @@ def _fetch(source: Source, region: str, report: Callable[[Progress], None]) -> P
 
 
 def _refuse_implausible(
-    provider: str, region: str, frame: pd.DataFrame, stored: pd.DataFrame | None, known: pd.DataFrame
+    provider: str, region: str, frame: pd.DataFrame, stored: pd.DataFrame | None, reference: pd.DataFrame
 ) -> tuple[pd.DataFrame, list[Finding]]:
     """Return the fetched prices without implausible ones, whose earlier prices are kept, and a finding that lists them.
 
-    Prices are compared with the ``known`` ones. ``stored`` are those of them that were fetched for this part.
+    Prices are compared with ``reference``. ``stored`` are those of them that were fetched for this part.
     """
-    flagged = flag_prices(frame, known)
+    flagged = flag_prices(frame, reference)
     rows = np.flatnonzero(flagged.implausible)
     if not len(rows):
         return frame, []

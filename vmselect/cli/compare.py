@@ -160,8 +160,8 @@ def compare(
             raise ArgumentError("--scaling requires the number of epochs to train. Add --epochs.")
         trainings = [record for record in records if isinstance(record, Profile)]
         beside = None if metric == DEFAULT_METRIC else split_names(metric, option="--metric")[0]
-        found = speedups(trainings, epochs=epochs, confidence=confidence, model=model, metric=beside)
-        _print_scaling(found, format)
+        speedup = speedups(trainings, epochs=epochs, confidence=confidence, model=model, metric=beside)
+        _print_scaling(speedup, format)
         return
     names = split_names(metric, option="--metric")
     common = comparison_options(names, prices, confidence=confidence, epochs=epochs, model=model)

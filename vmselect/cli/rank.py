@@ -133,9 +133,9 @@ def rank(
 
 def _refuse(mode: str, others: Mapping[str, object]) -> None:
     """Raise an error if one of the options ``others`` is given: it would have no effect with the option ``mode``."""
-    given = [option for option, value in others.items() if value not in (None, False)]
-    if given:
-        raise ArgumentError(f"{', '.join(given)} has no effect with {mode}. Remove one of the two.")
+    names = [option for option, value in others.items() if value not in (None, False)]
+    if names:
+        raise ArgumentError(f"{', '.join(names)} has no effect with {mode}. Remove one of the two.")
 
 
 def _print_relative(ranking: Ranking, top: int) -> None:

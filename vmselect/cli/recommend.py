@@ -104,8 +104,8 @@ def recommend(
     print_err(_name_left_out(described, records))
     if "epochs" not in chosen:
         chosen.update(_choose_epochs([described, *same], arguments or []))
-    given = chosen.get("workload") or Workload()
-    if (given.steps_per_epoch or given.examples or Workload.of(described).steps_per_epoch) is None:
+    workload = chosen.get("workload") or Workload()
+    if (workload.steps_per_epoch or workload.examples or Workload.of(described).steps_per_epoch) is None:
         raise ArgumentError(
             "The training does not state its length, as with a loop that ends by a condition, or data of unknown size. "
             "Pass --examples N, or --steps-per-epoch N: the number of batches, also of those whose gradients are "

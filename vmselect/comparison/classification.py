@@ -33,7 +33,7 @@ def classification_metrics(confusion: Mapping[str, Mapping[str, float]]) -> dict
     """
     rows = {check_name("a class", name): check_mapping(f"confusion[{name!r}]", row)
             for name, row in check_mapping("confusion", confusion).items()}  # fmt: skip
-    names = list(dict.fromkeys([*rows, *(str(given) for row in rows.values() for given in row)]))
+    names = list(dict.fromkeys([*rows, *(str(answer) for row in rows.values() for answer in row)]))
     if not 2 <= len(names) <= MAX_CLASSES:
         raise ArgumentError(f"confusion has {len(names)} classes. Pass 2 to {MAX_CLASSES}.")
     if wrong := [name for name in names if "/" in name or name == WEIGHTED]:
@@ -41,9 +41,9 @@ def classification_metrics(confusion: Mapping[str, Mapping[str, float]]) -> dict
             f"{show(wrong[0])} cannot be the name of a class, as names of metrics contain it. Rename this class."
         )
     counts = {
-        (true, given): check_number(f"confusion[{true!r}][{given!r}]", rows.get(true, {}).get(given, 0), least=0)
+        (true, answer): check_number(f"confusion[{true!r}][{answer!r}]", rows.get(true, {}).get(answer, 0), least=0)
         for true in names
-        for given in names
+        for answer in names
     }
     total = math.fsum(counts.values())
     if not total:
@@ -52,15 +52,15 @@ def classification_metrics(confusion: Mapping[str, Mapping[str, float]]) -> dict
     weighted: dict[str, list[tuple[float, float | None]]] = {}
     for name in names:
         right = counts[name, name]
-        true, given = (math.fsum(counts[pair] for pair in counts if pair[side] == name) for side in (0, 1))
-        parts = {"precision": (right, given), "recall": (right, true), "f1": (2 * right, true + given)}
+        true, answered = (math.fsum(counts[pair] for pair in counts if pair[side] == name) for side in (0, 1))
+        parts = {"precision": (right, answered), "recall": (right, true), "f1": (2 * right, true + answered)}
         for part, (count, of) in parts.items():
             if of:
                 metrics[f"{part}_{name}"] = count / of
             if true:
                 weighted.setdefault(part, []).append((true, count / of if of else None))
     for part, values in weighted.items():
-        known = [(weight, value) for weight, value in values if value is not None]
-        if len(known) == len(values):
-            metrics[f"{part}_{WEIGHTED}"] = math.fsum(weight * value for weight, value in known) / total
-    return metrics | {f"{COUNT}{true}/{given}": count for (true, given), count in counts.items()}
+        defined = [(weight, value) for weight, value in values if value is not None]
+        if len(defined) == len(values):
+            metrics[f"{part}_{WEIGHTED}"] = math.fsum(weight * value for weight, value in defined) / total
+    return metrics | {f"{COUNT}{true}/{answer}": count for (true, answer), count in counts.items()}

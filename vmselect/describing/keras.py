@@ -347,12 +347,12 @@ class Walk:
         """Inputs of a call by the names of the arguments of the layer; empty if these are not known."""
         try:
             signature = inspect.signature(node.operation.call)
-            given = signature.bind_partial(*node.arguments.args, **node.arguments.kwargs).arguments
+            values = signature.bind_partial(*node.arguments.args, **node.arguments.kwargs).arguments
         except (TypeError, ValueError):
             return {}
         return {
             name: [self._edges[id(part)] for part in _flatten(value) if id(part) in self._edges]
-            for name, value in given.items()
+            for name, value in values.items()
         }
 
     def _operands(self, node: Node) -> tuple[Shape, ...]:
@@ -526,12 +526,12 @@ def _calls_nothing(model: Model) -> bool:
 
 def _sort_nodes(inputs: Sequence[SymbolicTensor], outputs: Sequence[SymbolicTensor]) -> list[Node]:
     """All calls between ``inputs`` and ``outputs``, each after those whose outputs it uses."""
-    given, seen, ordered = {id(tensor) for tensor in inputs}, set(), []
+    ends, seen, ordered = {id(tensor) for tensor in inputs}, set(), []
     waiting = [(tensor, False) for tensor in reversed(outputs)]
     while waiting:
         tensor, done = waiting.pop()
         history = getattr(tensor, "_keras_history", None)
-        if id(tensor) in given or history is None or history.operation is None:
+        if id(tensor) in ends or history is None or history.operation is None:
             continue
         node = history.operation._inbound_nodes[history.node_index]
         if done:

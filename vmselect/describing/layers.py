@@ -432,19 +432,19 @@ def einsum_sizes(equation: str, first: Shape, second: Shape) -> tuple[int, int, 
     inputs, _, output = equation.replace(" ", "").partition("->")
     left, right = inputs.split(",")
     free = [letter for letter in string.ascii_letters if letter not in equation]
-    known: dict[str, int] = {}
+    sizes_by_label: dict[str, int] = {}
 
     def expand(labels: str, shape: Shape) -> str:
         hidden = "".join(free[: len(shape) - len(labels.replace("...", ""))]) if "..." in labels else ""
         labels = labels.replace("...", hidden)
-        known.update(zip(labels, shape, strict=True))
+        sizes_by_label.update(zip(labels, shape, strict=True))
         return labels
 
     left, right = expand(left, first), expand(right, second)
     hidden = "".join(letter for letter in left if letter in free)
     output = output.replace("...", hidden)
     sizes = {"m": 1, "n": 1, "k": 1, "b": 1}
-    for label, count in known.items():
+    for label, count in sizes_by_label.items():
         if label in left and label in right:
             sizes["b" if label in output else "k"] *= count
         else:
@@ -516,8 +516,8 @@ def find_rule(layer: Layer) -> Rule | None:
     rule = RULES.get(_rule_name(layer))
     if rule is _any_recurrent:
         cell = layer.cell
-        known = all(_rule_name(part) in GATES for part in getattr(cell, "cells", [cell]))
-        return rule if known else None
+        has_rule = all(_rule_name(part) in GATES for part in getattr(cell, "cells", [cell]))
+        return rule if has_rule else None
     if rule is _bidirectional:
         parts = (layer.forward_layer, layer.backward_layer)
         return rule if all(_rule_name(getattr(part, "cell", None)) in GATES for part in parts) else None

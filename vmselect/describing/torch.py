@@ -159,18 +159,20 @@ def _positional(module: Module, inputs: list[Any]) -> list[Any]:
     return inputs[: max(1, len(taken))]
 
 
-def _make(value: Any, name: str, batch_size: int, device: str, module: Module, given: int | None, whole: bool) -> Any:
-    """Tensors on ``device`` for a batch of ``given`` examples or a shape, with ``batch_size`` examples.
+def _make(
+    value: Any, name: str, batch_size: int, device: str, module: Module, examples: int | None, whole: bool
+) -> Any:
+    """Tensors on ``device`` for a batch of so many ``examples`` or a shape, with ``batch_size`` examples.
 
     Shapes of one dimension are those of ``whole`` numbers, if that is true.
     """
     torch = sys.modules["torch"]
     if isinstance(value, Mapping):
-        return {key: _make(part, key, batch_size, device, module, given, whole) for key, part in value.items()}
+        return {key: _make(part, key, batch_size, device, module, examples, whole) for key, part in value.items()}
     if hasattr(value, "shape") and hasattr(value, "dtype"):
         tensor = value if isinstance(value, torch.Tensor) else torch.as_tensor(value)
         shape = tuple(tensor.shape)
-        extents = (batch_size, *shape[1:]) if shape and shape[0] == given else shape
+        extents = (batch_size, *shape[1:]) if shape and shape[0] == examples else shape
         filled = _fill(torch, extents, tensor.dtype, device, name)
         return filled.requires_grad_(tensor.requires_grad)  # the gradient of an earlier part of the model
     if isinstance(value, (list, tuple)) and value and all(isinstance(part, int) for part in value):
@@ -179,7 +181,7 @@ def _make(value: Any, name: str, batch_size: int, device: str, module: Module, g
         )
         return _fill(torch, (batch_size, *value), torch.int64 if counts else torch.float32, device, name)
     if isinstance(value, (list, tuple)):
-        return type(value)(_make(part, name, batch_size, device, module, given, whole) for part in value)
+        return type(value)(_make(part, name, batch_size, device, module, examples, whole) for part in value)
     return value
 
 

@@ -59,8 +59,10 @@ def trace_layer(layer: Layer, args: Sequence[Any], kwargs: Mapping[str, Any]) ->
 def _call(layer: Layer, values: Sequence[Any], args: Sequence[Any], kwargs: Mapping[str, Any], spots: Any) -> Any:
     """Call ``layer`` with ``values`` in the place of the symbolic tensors ``spots`` of its arguments."""
     tree = sys.modules["keras"].tree
-    given = {id(spot): value for spot, value in zip(spots, values, strict=True)}
-    args, kwargs = (tree.map_structure(lambda part: given.get(id(part), part), part) for part in (args, dict(kwargs)))
+    values_by_spot = {id(spot): value for spot, value in zip(spots, values, strict=True)}
+    args, kwargs = (
+        tree.map_structure(lambda part: values_by_spot.get(id(part), part), part) for part in (args, dict(kwargs))
+    )
     return layer.call(*args, **kwargs)
 
 

@@ -166,5 +166,5 @@ def _length(value: Any) -> int | None:
     """Length of a list, an array or a tensor; None for any other object, whose ``__len__`` may be the script's."""
     if type(value) in (list, tuple, dict):
         return len(value)
-    known = (type(value).__module__, type(value).__name__) in (("torch", "Tensor"), ("numpy", "ndarray"))
-    return int(value.shape[0]) if known and len(value.shape) else None
+    is_array = (type(value).__module__, type(value).__name__) in (("torch", "Tensor"), ("numpy", "ndarray"))
+    return int(value.shape[0]) if is_array and len(value.shape) else None

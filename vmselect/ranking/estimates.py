@@ -673,7 +673,7 @@ class Transfer:
         # Without a region, data and machine in one cloud are taken to be in the same region.
         here = home if self.region is None else home & (offers["region"] == self.region).to_numpy()
         price = egress_price(self.provider)
-        known = price is not None or self.usd_per_gb is not None
+        store_known = price is not None or self.usd_per_gb is not None
         rates = np.full(len(offers), self.usd_per_gb or 0.0)
         if price is not None and self.usd_per_gb is None:
             rates[:] = [price.towards(str(name), same_region=False) for name in offers["provider"]]
@@ -684,8 +684,8 @@ class Transfer:
         usd = np.where(here, 0.0, rates * self.data_gb + returned * self.model_gb)
         place = " ".join(filter(None, (self.provider, self.region)))
         return Moves(
-            place=place, data_gb=self.data_gb, model_gb=self.model_gb, usd=usd, elsewhere=~here, store_known=known,
-            machine_known=machine_known,
+            place=place, data_gb=self.data_gb, model_gb=self.model_gb, usd=usd, elsewhere=~here,
+            store_known=store_known, machine_known=machine_known,
         )  # fmt: skip
 
     def _seconds(self, size_gb: float, records: Sequence[TransferRecord], way: str) -> tuple[float, float] | None:

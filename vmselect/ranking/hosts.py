@@ -51,10 +51,10 @@ class HostNeed:
     def of(cls, profiles: Iterable[Profile]) -> HostNeed | None:
         """The largest need of ``profiles``, repetitions on one machine; None if one has too few samples."""
         needs = [_read(profile) for profile in profiles]
-        known = [need for need in needs if need is not None]
-        if not known or len(known) < len(needs):
+        complete = [need for need in needs if need is not None]
+        if not complete or len(complete) < len(needs):
             return None
-        return cls(*(max(getattr(need, name) for need in known) for name in cls.__dataclass_fields__))
+        return cls(*(max(getattr(need, name) for need in complete) for name in cls.__dataclass_fields__))
 
 
 def _read(profile: Profile) -> HostNeed | None:

@@ -36,12 +36,12 @@ def startup_seconds(runtime: RuntimeModel) -> float:
     >>> startup_seconds(RuntimeModel("a", "robust", 0.9, by_epochs))
     6.0
     """
-    known = [runtime.terms[name][0] for name in STARTUP_TERMS if name in runtime.terms]
+    seconds = [runtime.terms[name][0] for name in STARTUP_TERMS if name in runtime.terms]
     once, per_epoch = runtime.terms.get("steady_iterations", (0.0, 0.0))
     # The steady steps lack the place of the first one, or that of the first epoch if only whole epochs were measured.
     if "first_iteration" in runtime.terms and 0 < (1 - 1e-9) * per_epoch <= -once:
-        known.append(max(once, -runtime.terms["first_iteration"][0]))
-    return math.fsum(known) if known else math.nan
+        seconds.append(max(once, -runtime.terms["first_iteration"][0]))
+    return math.fsum(seconds) if seconds else math.nan
 
 
 def epochs_until_negligible(runtime: RuntimeModel, share: float) -> int | None:
@@ -125,7 +125,7 @@ def tabulate_knees(machines: Sequence[MachineEstimate]) -> pd.DataFrame:
 
 def describe_knee(machines: Sequence[MachineEstimate], instance_type: str) -> list[Finding]:
     """A finding that names the knee of ``instance_type``, if it was probed at several batch sizes and reaches one."""
-    found = []
+    findings = []
     for name, rates in measure_rates([m for m in machines if m.instance_type == instance_type]).items():
         knee = find_knee(rates)
         if knee is not None:
@@ -136,5 +136,5 @@ def describe_knee(machines: Sequence[MachineEstimate], instance_type: str) -> li
                 f"second by {gain:+.0%} ({rates[knee]:.4g} at {knee}, {rates[larger]:.4g} at {larger})."
             )
             remedy = f"A batch size above {knee} saves little time here, and may need more epochs."
-            found.append(Finding("batch-size-knee", message, remedy, "info"))
-    return found
+            findings.append(Finding("batch-size-knee", message, remedy, "info"))
+    return findings

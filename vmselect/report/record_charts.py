@@ -60,7 +60,7 @@ def validation_points(profiles: Iterable[Profile]) -> pd.DataFrame:
         first, later = whole[:1], whole[1:]
         for kind, passes in (("first", first), ("later", later)):
             if passes:
-                rows.append((profile.title, kind, statistics.fmean(one.seconds for one in passes)))
+                rows.append((profile.title, kind, statistics.fmean(part.seconds for part in passes)))
     frame = pd.DataFrame(rows, columns=["training", "kind", "seconds"])
     return frame.groupby(["training", "kind"], sort=False)["seconds"].mean().reset_index()
 

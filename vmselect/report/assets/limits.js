@@ -9,10 +9,10 @@ function excesses(row, settings) {
 
 /** If no candidate is feasible because of a limit: the text about the nearest one and what it lacks, else null. */
 function shortfallParts({ rows, everyone, settings }) {
-  const known = everyone.filter((row) => !findUnknown(row, settings));
-  if (rows.length || !known.length) return null;
-  const worst = known.map((row) => Math.max(...excesses(row, settings).map(({ ratio }) => ratio)));
-  const row = known[worst.indexOf(Math.min(...worst))];
+  const measured = everyone.filter((row) => !findUnknown(row, settings));
+  if (rows.length || !measured.length) return null;
+  const worst = measured.map((row) => Math.max(...excesses(row, settings).map(({ ratio }) => ratio)));
+  const row = measured[worst.indexOf(Math.min(...worst))];
   const over = excesses(row, settings).filter(({ ratio }) => ratio > 1);
   const needs = over.map(({ measure, ratio }) => {
     if (measure !== TIME) return `${significant(100 * (1 - 1 / ratio), 3)}% less ${measure.word ?? measure.name}`;
@@ -70,8 +70,8 @@ function safeAlternative(candidates, settings) {
 function spotDeadlineParts(row, candidates, settings) {
   const { interruptions } = settings;
   // Without a published rate of its type and region, its time contains no interruption.
-  const known = interruptions && (!interruptions.by_type || row.candidate.interruptions_per_hour > 0);
-  const chance = known
+  const hasRate = interruptions && (!interruptions.by_type || row.candidate.interruptions_per_hour > 0);
+  const chance = hasRate
     ? `The probability that this spot machine meets the deadline is ${formatChance(row.limit_chances.time)}.`
     : "The probability that this spot machine meets the deadline is unknown without an interruption rate.";
   const safe = safeAlternative(candidates, settings);

@@ -130,8 +130,8 @@ class SshRunner(ConnectedRunner):
             self.disconnect(handle["token"], gone=True)
             return seen_from(merge_outcomes(ended))
         if {} in outcomes or any(outcome.get("exit") != 0 for outcome in ended):
-            known = [{"state": "running"} if outcome is None else outcome for outcome in outcomes]
-            lost = name_lost(known, [str(host) for host in handle.get("hosts", ())])
+            states = [{"state": "running"} if outcome is None else outcome for outcome in outcomes]
+            lost = name_lost(states, [str(host) for host in handle.get("hosts", ())])
             return Seen("lost", why="cut" if {} in outcomes else "worker", error=lost)
         return Seen("running")
 
