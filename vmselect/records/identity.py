@@ -516,8 +516,10 @@ def _find_unvalidated(profiles: Sequence[Profile], arguments: Collection[str]) -
     """Return a finding if some profiles have validations and others do not."""
     if not VALIDATION.isdisjoint(arguments):
         return ()
-    # Epoch times that the user gave include their validation, and a training that ran out of memory has no time.
-    timed = [p for p in profiles if p.outcome != "out_of_memory" and not (p.outcome == "given" and p.timeline.epochs)]
+    # Epoch times that the user gave include their validation. A description has no time, nor has a training that ran
+    # out of memory.
+    without_time = ("out_of_memory", "described")
+    timed = [p for p in profiles if p.outcome not in without_time and not (p.outcome == "given" and p.timeline.epochs)]
     without = {profile.title for profile in timed if not has_validation(profile)}
     if not without or not any(map(has_validation, timed)):
         return ()
