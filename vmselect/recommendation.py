@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from vmselect._checks import check_count, maybe
 from vmselect._io import default_folder
 from vmselect.describing.huggingface import is_trainer
-from vmselect.describing.inputs import is_data_set
+from vmselect.describing.inputs import DEFAULT_BATCH_SIZE, is_data_set
 from vmselect.describing.tally import count_inputs
 from vmselect.errors import ArgumentError, RankingError, VmselectError
 from vmselect.findings import Finding
@@ -23,8 +23,6 @@ from vmselect.units import format_count
 if TYPE_CHECKING:
     from vmselect.ranking.next_probe import NextProbe
 
-DEFAULT_BATCH_SIZE = 32
-"""Batch size of Keras' ``fit`` if none is passed."""
 SMALL_GIB = 0.5
 """GPU memory (GiB) below which the memory of a training is not stated in numbers: every GPU has it many times over."""
 SOURCE = "git+https://github.com/vmselect/vmselect"
@@ -46,6 +44,7 @@ def recommend(
     examples: int | None = None,
     optimizer: Any = None,
     inputs: Any = None,
+    validation_data: Any = None,
     records: str | os.PathLike[str] | Iterable[Profile] | None = None,
     machines: Any = "all",
     **arguments: Any,
@@ -67,6 +66,8 @@ def recommend(
         examples: number of training examples in an epoch.
         optimizer: the optimizer or its name; by default that of a compiled Keras model.
         inputs: one batch of inputs, or their shapes without the batch size, if the model does not define them.
+        validation_data: data of the validation after each epoch, from which its size is taken, as in ``fit``; a size
+            alone is passed as ``workload=vmselect.Workload(validation_examples=...)``.
         records: records of the same training, by default those in the folder of the probes: they sharpen the answer.
         machines: machine types to rank, by default all of the catalog.
         arguments: further arguments of :func:`vmselect.rank`, such as ``deadline_hours``, ``region`` and ``provider``.
@@ -88,7 +89,9 @@ def recommend(
         if count is None and not is_data_set(x):
             count = _count_examples(x)
         shapes = _first_batch(x, size) if inputs is None and not is_data_set(x) else data
-        described = describe(model, batch_size=size, examples=count, optimizer=optimizer, inputs=shapes)
+        described = describe(
+            model, batch_size=size, examples=count, optimizer=optimizer, inputs=shapes, validation_data=validation_data
+        )
     return rank_training(described, load_own(records), epochs=epochs, machines=machines, **arguments)
 
 

@@ -16,7 +16,7 @@ from vmselect._models import Output
 from vmselect.cli.failures import DEMANDS_GPU, demand_gpu, explain_failure
 from vmselect.cli.options import check_script, note_misplaced
 from vmselect.cli.output import flag, print_err, print_out
-from vmselect.units import format_bytes
+from vmselect.units import format_bytes, format_count
 
 if TYPE_CHECKING:
     from vmselect._io import Place
@@ -34,6 +34,7 @@ class DescribeOutput(Output):
     model: str | None
     batch_size: int | None
     examples: int | None
+    validation_examples: int | None
     parameters: int
     optimizer: str | None
     precision: str | None
@@ -159,6 +160,7 @@ def _output(profile: Profile, path: str) -> DescribeOutput:
         model=profile.model,
         batch_size=profile.batch_size,
         examples=profile.setup.examples,
+        validation_examples=profile.setup.validation_examples,
         parameters=work.parameters,
         optimizer=work.optimizer,
         precision=profile.environment.precision,
@@ -169,6 +171,28 @@ def _output(profile: Profile, path: str) -> DescribeOutput:
         method=work.method,
         unknown_layers=list(work.unknown_layers),
         caveats=list(work.caveats),
+    )
+
+
+def _describe_validation(profile: Profile) -> str:
+    """A sentence on the validations of the training; empty if it has none."""
+    from vmselect.estimation import Workload
+    from vmselect.records.identity import has_validation
+
+    setup = profile.setup
+    if not has_validation(profile):
+        return ""
+    size = Workload.of(profile)
+    often = f"{setup.validations_per_epoch:.3g} times {size.validation_schedule}" if setup.validations_per_epoch else (
+        size.validation_schedule
+    )  # fmt: skip
+    if setup.validation_examples is not None:
+        return f"It validates on {format_count(setup.validation_examples, 'example')} {often}."
+    if setup.validation_steps is not None:
+        return f"It validates on {format_count(setup.validation_steps, 'batch', 'batches')} {often}."
+    return (
+        "It seems to validate, but on how many examples is not known: pass --validation-examples N to recommend or "
+        "rank, or no validation is included."
     )
 
 
@@ -193,6 +217,8 @@ def _lines(profile: Profile) -> Sequence[str]:
     setup = profile.setup
     if setup.steps_per_epoch and setup.examples is None and setup.epochs == 1:
         lines.append(f"The training is one epoch of {setup.steps_per_epoch:,} steps.")
+    if sentence := _describe_validation(profile):
+        lines.append(sentence)
     if memory is not None:
         peak = memory.peak(work.batch_size)
         lines.append(

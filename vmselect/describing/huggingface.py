@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from typing import Any, NamedTuple, TypeAlias
 
 from vmselect.describing.precisions import MIXED_PRECISIONS
+from vmselect.describing.validations import UNKNOWN_SIZE, ValidationSize, add_sizes, measure_validation
 from vmselect.errors import DescriptionError
 
 Config: TypeAlias = Any
@@ -41,6 +43,27 @@ class Settings(NamedTuple):
     """The optimizer, if there is one already, else its name."""
     precision: str | None
     epochs: int | None
+    validation: ValidationSize = UNKNOWN_SIZE
+    """Size of an evaluation."""
+    schedule: Schedule | None = None
+    """When it is evaluated; None if never."""
+
+
+class Schedule(NamedTuple):
+    """Evaluations after every ``every`` epochs, ``per_epoch`` in each of these epochs."""
+
+    every: int = 1
+    per_epoch: float = 1.0
+
+    @classmethod
+    def of(cls, often: float) -> Schedule:
+        """The schedule of ``often`` evaluations per epoch; a profile stores whole epochs between evaluations.
+
+        >>> Schedule.of(2.5), Schedule.of(0.5)
+        (Schedule(every=1, per_epoch=2.5), Schedule(every=2, per_epoch=1.0))
+        """
+        every = max(1, round(1 / often))
+        return cls(every, often * every)
 
 
 def is_trainer(value: Any) -> bool:
@@ -49,8 +72,8 @@ def is_trainer(value: Any) -> bool:
     return kind is not None and isinstance(value, kind)
 
 
-def read_settings(trainer: Any) -> Settings:
-    """Settings of a ``Trainer`` before its training."""
+def read_settings(trainer: Any, examples: int | None = None) -> Settings:
+    """Settings of a ``Trainer`` before its training on ``examples`` examples."""
     arguments = trainer.args
     named = str(getattr(arguments.optim, "value", arguments.optim)).partition("_")[0]
     epochs, limited = float(arguments.num_train_epochs), arguments.max_steps > 0
@@ -58,7 +81,35 @@ def read_settings(trainer: Any) -> Settings:
         named if trainer.optimizer is None else trainer.optimizer,
         read_precision(arguments),
         int(epochs) if epochs.is_integer() and epochs >= 1 and not limited else None,
+        measure_evaluation(trainer),
+        _read_schedule(arguments, examples),
     )
+
+
+def measure_evaluation(trainer: Any) -> ValidationSize:
+    """Size of an evaluation of a ``Trainer``, on one data set or on each of a dict of them."""
+    data, size = getattr(trainer, "eval_dataset", None), getattr(trainer.args, "eval_batch_size", None)
+    sets = data.values() if isinstance(data, dict) else () if data is None else (data,)
+    return add_sizes(measure_validation(part, batch_size=size) for part in sets)
+
+
+def name_strategy(strategy: object) -> str:
+    """The word for when a ``Trainer`` evaluates or saves: "no", "epoch" or "steps"."""
+    return str(getattr(strategy, "value", strategy))
+
+
+def _read_schedule(arguments: Any, examples: int | None) -> Schedule | None:
+    """When the ``arguments`` evaluate during a training, before it has begun."""
+    strategy, size = name_strategy(arguments.eval_strategy), arguments.train_batch_size
+    if strategy not in ("steps", "epoch"):
+        return None
+    interval = arguments.eval_steps
+    if strategy == "epoch" or not (interval and examples):
+        return Schedule()
+    updates = math.ceil(math.ceil(examples / size) / arguments.gradient_accumulation_steps)
+    if interval < 1:  # a share of the whole training
+        interval *= arguments.max_steps if arguments.max_steps > 0 else updates * arguments.num_train_epochs
+    return Schedule.of(updates / max(1.0, math.ceil(interval)))
 
 
 def read_precision(arguments: Any) -> str | None:

@@ -17,6 +17,8 @@ from vmselect.errors import DescriptionError
 Trainer: TypeAlias = Any
 Loader: TypeAlias = Any
 
+DEFAULT_BATCH_SIZE = 32
+"""Batch size of Keras' ``fit`` if none is passed."""
 COLLATED = 2
 """Examples in the batch that is made of a data set with an index."""
 MAX_STAGES = 100
@@ -112,14 +114,22 @@ def _read_tensorflow(data: Any) -> Batch:
 
 def find_batch_size(data: Any) -> int | None:
     """The batch size of a ``tf.data.Dataset``: that of the last ``batch`` in its pipeline; None if it has none."""
+    return find_batches(data)[0]
+
+
+def find_batches(data: Any) -> tuple[int | None, int | None]:
+    """The batch size of a ``tf.data.Dataset``, as of :func:`find_batch_size`, and the number of examples before it.
+
+    The number is None if there is no ``batch`` in the pipeline, and negative if TensorFlow does not know it.
+    """
     for _ in range(MAX_STAGES):
         with suppress(Exception):  # an attribute that is no part of the interface of TensorFlow
             if (size := int(data._batch_size)) > 0:
-                return size
+                return size, int(data._input_dataset.cardinality())
         data = getattr(data, "_input_dataset", None)
         if data is None:
-            return None
-    return None
+            break
+    return None, None
 
 
 def _without_targets(element: Any) -> Any:

@@ -619,8 +619,9 @@ def _count_batches(profile: Profile, readings: Readings) -> int | None:
     setup = profile.setup
     if setup.validation_steps:
         return setup.validation_steps
-    if setup.validation_examples and setup.batch_size:
-        return math.ceil(setup.validation_examples / setup.batch_size)
+    size = setup.validation_batch_size or setup.batch_size
+    if setup.validation_examples and size:
+        return math.ceil(setup.validation_examples / size)
     return None
 
 
@@ -726,9 +727,8 @@ def _assume(profile: Profile, readings: Readings, workload: Workload, step: Leve
             f"{profile.title}: the profile has times of whole epochs, so the validation time in them is unknown and "
             "cannot be scaled. Omit validation_examples= and validation_steps=, or probe with IterationProbe."
         )
-    batches: float | None = workload.validation_steps
-    if batches is None and workload.validation_examples and workload.batch_size:
-        batches = workload.validation_examples / workload.batch_size
+    batches = workload.count_validation_batches(profile.setup)
+    batches = None if batches is None else batches * (profile.setup.validations_per_epoch or 1.0)
     # A validation that the probe ended after one batch is mostly compilation.
     first_seconds = (validation.seconds for epoch in readings.first_validations for validation in epoch)
     compiling = max(first_seconds, default=0.0)

@@ -146,6 +146,21 @@ class Workload:
             validation_until=asked.validation_until or (None if reschedules else setup.validation_until),
         )
 
+    def count_validation_batches(self, setup: Setup) -> float | None:
+        """Number of batches of a training step with as many examples as a validation; None if its size is unknown.
+
+        A validation of ``setup`` whose size is given in batches may have another batch size than a step.
+        """
+        examples, batch = self.validation_examples, self.batch_size
+        if examples == 0:
+            return 0.0
+        if examples and batch:
+            return examples / batch
+        if self.validation_steps is None:
+            return None
+        own = setup.validation_batch_size if self.validation_steps == setup.validation_steps else None
+        return self.validation_steps * (own / batch if own and batch else 1.0)
+
     def require_steps(self, title: str) -> float:
         """Steps per epoch. Raises EstimateError if they are unknown."""
         if self.steps_per_epoch is None:

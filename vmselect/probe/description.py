@@ -12,6 +12,7 @@ from vmselect._checks import check_count, check_name, maybe, show, suggest_argum
 from vmselect.describing import huggingface
 from vmselect.describing.inputs import read_batch, read_trainer
 from vmselect.describing.tally import SECONDS
+from vmselect.describing.validations import UNKNOWN_SIZE, ValidationSize, measure_validation
 from vmselect.errors import ArgumentError, DescriptionError
 from vmselect.probe import environment
 from vmselect.probe.environment import Model, Optimizer
@@ -33,6 +34,7 @@ def describe(
     optimizer: str | Optimizer = None,
     inputs: Any = None,
     epochs: int | None = None,
+    validation_data: Any = None,
     validation_examples: int | None = None,
     precision: str | None = None,
 ) -> Profile:
@@ -59,13 +61,21 @@ def describe(
             ``PyDataset``); required if the model does not define them, as torch modules. For a torch module, the
             arguments of ``forward``: a list for several, a dict for named ones, such as ``{"input_ids": (512,)}``.
         epochs: number of epochs of the training.
-        validation_examples: number of validation examples.
+        validation_data: data of the validation after each epoch, from which its size is taken: arrays, a data set or a
+            loader; by default, those of the ``Trainer``, with its schedule of evaluations.
+        validation_examples: number of validation examples, if the data do not state it; 0 for no validation.
         precision: such as "mixed_float16"; by default that of the model. That of ``torch.autocast`` is not seen.
     """
+    validation, schedule = UNKNOWN_SIZE, huggingface.Schedule()
+    validates = None if validation_data is None else True
     if huggingface.is_trainer(model):
-        batch, settings = read_trainer(model), huggingface.read_settings(model)
+        batch = read_trainer(model)
+        settings = huggingface.read_settings(model, batch.examples if examples is None else examples)
         optimizer, precision = optimizer or settings.optimizer, precision or settings.precision
         epochs = settings.epochs if epochs is None else epochs
+        if settings.schedule is not None:
+            validation, schedule = settings.validation, settings.schedule
+        validates = validates or settings.schedule is not None
         model = model.model
     else:
         batch = read_batch(inputs)
@@ -75,6 +85,10 @@ def describe(
     size = check_count("batch_size", batch_size)
     count = maybe(check_count, "examples", batch.examples if examples is None else examples)
     validated = maybe(check_count, "validation_examples", validation_examples, least=0)
+    if validation_data is not None:
+        validation = measure_validation(validation_data, batch_size=size)
+    if validated is not None:
+        validation, validates = ValidationSize(validated, math.ceil(validated / size)), validated > 0
     stated = maybe(check_name, "precision", precision)
     model = huggingface.build_model(model) if huggingface.is_config(model) else model
     work = count_work(model, batch_size=size, inputs=batch.inputs, optimizer=name_optimizer(optimizer, model))
@@ -92,9 +106,12 @@ def describe(
                 epochs=maybe(check_count, "epochs", epochs),
                 examples=count,
                 partial_batch=None if count is None else count % size,
-                validation_examples=validated,
-                validation_steps=math.ceil(validated / size) if validated else None,
-                validates=None if validated is None else validated > 0,
+                validation_examples=validation.examples,
+                validation_steps=validation.steps or None,
+                validation_batch_size=validation.batch_size if validation.batch_size != size else None,
+                validates=validates,
+                validation_freq=schedule.every,
+                validations_per_epoch=None if math.isclose(schedule.per_epoch, 1) else schedule.per_epoch,
             ),
             timeline=Timeline(),
             environment=Environment(**_read_software(model, stated)),

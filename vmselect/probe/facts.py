@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from vmselect.probe.environment import Callback, CallbackList, Loader
 
 if TYPE_CHECKING:
+    from vmselect.describing.validations import ValidationSize
     from vmselect.records.training import Saving, Setup
 
 ENDLESS_EPOCHS = 10**9
@@ -36,6 +37,9 @@ class FitFacts:
     batch_size: int | None = None
     partial_batch: int | None = None
     validation_steps: int | None = None
+    validation_examples: int | None = None
+    """Number of validation examples that the data state before the first step."""
+    validation_batch_size: int | None = None
     validation_freq: int | Collection[int] = 1
     has_validation: bool | None = None
     can_restart: bool = True
@@ -49,8 +53,21 @@ class FitFacts:
 
     def times(self, feeders: int) -> FitFacts:
         """Return a copy with the total batch sizes of ``feeders`` processes, each of which adds a batch to a step."""
-        sizes = {name: getattr(self, name) for name in ("batch_size", "partial_batch")}
-        return replace(self, **{name: size * feeders for name, size in sizes.items() if size is not None})
+        names = ("batch_size", "partial_batch", "validation_batch_size")
+        sizes = {name: getattr(self, name) for name in names}
+        total = replace(self, **{name: size * feeders for name, size in sizes.items() if size is not None})
+        # Each process may validate on its part of the data, or on all of them.
+        return total if feeders == 1 else replace(total, validation_examples=None)
+
+    def with_validation(self, size: ValidationSize) -> FitFacts:
+        """Return a copy with the ``size`` of its validations. Batches are kept only if examples are not known."""
+        stated = self.validation_steps
+        return replace(
+            self,
+            validation_examples=size.examples,
+            validation_steps=stated if stated or size.examples is not None else size.steps,
+            validation_batch_size=size.batch_size,
+        )
 
     def validates_between(self, first: int, end: int) -> bool:
         """Return whether Keras validates after any of the epochs ``first`` to ``end - 1``, counted from 0.
@@ -146,6 +163,8 @@ class TrainingFacts:
         source: Literal["argument", "data"] | None = "argument" if self.stated_batch_size else "data"
         initial_epoch = self.initial_epoch or 0
         schedule = read_schedule(self.fit.validation_freq, initial_epoch=initial_epoch, epochs=self.stated_epochs)
+        validates = self.fit.has_validation and schedule is not None
+        stated = self.fit if validates else FitFacts()
         return Setup(
             model=self.model_name,
             parameters=self.parameters,
@@ -159,9 +178,14 @@ class TrainingFacts:
             initial_epoch=initial_epoch,
             examples=self.examples,
             partial_batch=self.partial_batch,
-            validation_examples=self.validation_examples,
-            validation_steps=self.fit.validation_steps,
-            validates=self.fit.has_validation and schedule is not None,
+            validation_examples=stated.validation_examples
+            if self.validation_examples is None
+            else self.validation_examples,
+            validation_steps=stated.validation_steps,
+            validation_batch_size=stated.validation_batch_size
+            if stated.validation_batch_size != self.batch_size
+            else None,
+            validates=validates,
             validation_freq=schedule.every if schedule else 1,
             validation_from=schedule.first if schedule else None,
             validation_until=schedule.last if schedule else None,

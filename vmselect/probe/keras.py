@@ -14,7 +14,7 @@ import weakref
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from types import FrameType, MappingProxyType
-from typing import Any, ClassVar, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 
 from vmselect._checks import check_count, maybe, suggest_fields
 from vmselect.errors import ProbeError
@@ -33,6 +33,9 @@ from vmselect.probe.input_wait import StepTrace
 from vmselect.probe.options import check_uncut
 from vmselect.probe.recording import CallbackProbe, Recording, StepProbe
 from vmselect.probe.timer import StepBlocks, StepTimer
+
+if TYPE_CHECKING:
+    from vmselect.describing.validations import ValidationSize
 
 Logs = Mapping[str, Any] | None
 Adapter: TypeAlias = Any
@@ -789,7 +792,7 @@ def _read_locals(local: dict[str, Any], callback_list: CallbackList) -> FitFacts
         partial = 0
     if local.get("steps_per_epoch") not in (None, batches):
         partial = None  # an epoch is not one pass over the data, so the size of its last batch is unknown
-    return replace(
+    facts = replace(
         _describe_list(callback_list),
         batch_size=positive(attempt(lambda: adapter.batch_size)),
         partial_batch=partial if isinstance(partial, int) else None,
@@ -803,6 +806,17 @@ def _read_locals(local: dict[str, Any], callback_list: CallbackList) -> FitFacts
         inputs=attempt(lambda: _read_inputs(adapter)),
         continuous_input=None if adapter is None else batches is None and local.get("steps_per_epoch") is not None,
     )
+    return facts.with_validation(_measure_validation(local)) if facts.has_validation else facts
+
+
+def _measure_validation(local: dict[str, Any]) -> ValidationSize:
+    """Size of the validation data of ``fit``, which divides arrays into batches itself."""
+    from vmselect.describing.inputs import DEFAULT_BATCH_SIZE
+    from vmselect.describing.validations import measure_validation
+
+    stated = local.get("validation_batch_size") or local.get("batch_size")
+    size = measure_validation(local.get("val_x"), batch_size=positive(stated) or DEFAULT_BATCH_SIZE)
+    return size.limited(positive(local.get("validation_steps")))
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterable, Sized
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from vmselect.describing.huggingface import read_precision
+from vmselect.describing.huggingface import Schedule, measure_evaluation, name_strategy, read_precision
+from vmselect.describing.validations import UNKNOWN_SIZE, ValidationSize, add_sizes, measure_validation
 from vmselect.probe.checkpoints import Scratch
 from vmselect.probe.environment import (
     Batch,
@@ -84,6 +85,7 @@ class TrainerProbe(StepProbe):
         validations_per_epoch: float,
         validates: bool,
         optimizers: Callable[[], Iterable[Optimizer]],
+        validation: Callable[[], ValidationSize],
     ) -> None:
         """Record properties of model, data and validations. ``steps`` is the number of batches per epoch."""
         with recording.timer.leave_out():
@@ -98,7 +100,10 @@ class TrainerProbe(StepProbe):
             recording.calls.watch(model)
             recording.calls.on_call = self._end_described
             facts.steps, facts.epochs = steps, epochs
-            facts.fit = replace(facts.fit, validation_freq=validation_freq, has_validation=validates)
+            # Each worker may validate on its part of the data, or on all of them.
+            stated = validation() if validates and recording.workers == 1 else UNKNOWN_SIZE
+            schedule = replace(facts.fit, validation_freq=validation_freq, has_validation=validates)
+            facts.fit = schedule.with_validation(stated)
             once = math.isclose(validations_per_epoch, 1)
             facts.validations_per_epoch = None if once else validations_per_epoch
             data, size = getattr(loader, "dataset", None), facts.counted_batch_size
@@ -309,6 +314,7 @@ class LightningProbe(TrainerProbe):
             validations_per_epoch=often,
             validates=bool(trainer.enable_validation),
             optimizers=lambda: trainer.optimizers,
+            validation=lambda: _measure_loaders(trainer),
         )
         recording.calls.precision = self.stated_precision
         recording.facts.early_stopping = find_earliest_stop(trainer.callbacks)
@@ -369,6 +375,18 @@ class LightningProbe(TrainerProbe):
             self._limits = None
 
 
+def _measure_loaders(trainer: Trainer) -> ValidationSize:
+    """Size of a validation of a Lightning ``trainer``, which may be limited to some batches of each loader."""
+    loaders, limits = trainer.val_dataloaders, trainer.num_val_batches
+    each = list(loaders.values()) if isinstance(loaders, dict) else loaders
+    parts = list(each) if isinstance(each, (list, tuple)) else [each]
+    if len(parts) != len(limits):  # loaders that are read together
+        return UNKNOWN_SIZE
+    sizes = map(measure_validation, parts)
+    bounds = (int(limit) if math.isfinite(limit) else None for limit in limits)
+    return add_sizes(size.limited(bound) for size, bound in zip(sizes, bounds, strict=True))
+
+
 def _first(loaders: Loader) -> Loader:
     """Return ``loaders`` if it is one data loader, or the first loader of a list, tuple or dict."""
     while isinstance(loaders, (list, tuple, dict)) and loaders:
@@ -416,7 +434,7 @@ class HuggingFaceProbe(TrainerProbe):
         if recording is None:
             return
         loader, accumulate = objects.get("train_dataloader"), args.gradient_accumulation_steps
-        if _word(args.save_strategy) == "steps" and 1 <= state.save_steps <= state.max_steps:
+        if name_strategy(args.save_strategy) == "steps" and 1 <= state.save_steps <= state.max_steps:
             recording.facts.saving, recording.facts.save_freq = "batches", int(state.save_steps) * accumulate
         steps = in_epoch = length_of(loader)
         epochs: int | None = state.num_train_epochs if in_epoch else None
@@ -426,28 +444,28 @@ class HuggingFaceProbe(TrainerProbe):
         total = count_batches(state.max_steps, accumulate, in_epoch)
         if in_steps:
             steps, epochs = total, 1
-        strategy = _word(args.eval_strategy)
+        strategy = name_strategy(args.eval_strategy)
         self._forced = strategy == "steps" and bool(state.eval_steps)
         if self._forced and steps:
             often = steps / accumulate / state.eval_steps
         else:
             often = state.num_train_epochs if in_steps and in_epoch and strategy == "epoch" else 1.0
-        # A profile stores whole epochs between validations, and validations per such epoch.
-        every = max(1, round(1 / often))  # number of epochs between two epochs with validations
+        schedule = Schedule.of(often)
+        calls = walk_up(sys._getframe())
+        trainer = next((local.get("self") for name, local in calls if name == "_inner_training_loop"), None)
         self._describe(
             recording,
             objects["model"],
             loader,
             steps=steps,
             epochs=epochs,
-            validation_freq=every,
-            validations_per_epoch=often * every,
+            validation_freq=schedule.every,
+            validations_per_epoch=schedule.per_epoch,
             validates=strategy in ("steps", "epoch") and not (often < 1 and in_steps),
             optimizers=lambda: [objects["optimizer"]],
+            validation=lambda: UNKNOWN_SIZE if trainer is None else measure_evaluation(trainer),
         )
         recording.calls.precision = read_precision(args)
-        calls = walk_up(sys._getframe())
-        trainer = next((local.get("self") for name, local in calls if name == "_inner_training_loop"), None)
         recording.facts.early_stopping = _find_earliest_stop(trainer, often)
         recording.facts.initial_epoch = 0 if in_steps else int(state.epoch or 0)  # of a training that is resumed
         recording.facts.steps_left = total - count_batches(state.global_step, accumulate, in_epoch)
@@ -505,10 +523,6 @@ class HuggingFaceProbe(TrainerProbe):
     def on_train_end(self, args: Arguments, state: State, control: Control, **objects: Model) -> None:
         """End the recording after the training. Called by the trainer."""
         self.finish()
-
-
-def _word(strategy: object) -> str:
-    return str(getattr(strategy, "value", strategy))
 
 
 def _find_earliest_stop(trainer: Trainer, evaluations_per_epoch: float) -> int | None:

@@ -110,11 +110,13 @@ def describe_runtime(
     batch = size.batch_size or 1
     partial = (size.partial_batch or 0) / batch
     full = steps - (1 if partial else 0)
-    examples = size.validation_examples or (size.validation_steps or 0) * batch
+    # All validations of an epoch are one, as in an estimate from a probe.
+    several = profile.setup.validations_per_epoch or 1.0
+    batches = several * (size.count_validation_batches(profile.setup) or 0.0)
     freq = size.validation_freq or 1
-    validation = VALIDATION.value * step.value * examples / batch
+    validation = VALIDATION.value * step.value * batches
     widths = HalfWidths()
-    validated = VALIDATION.value * examples / batch / freq
+    validated = VALIDATION.value * batches / freq
     widths.add_sides(step.value - step.low, step.high - step.value, per_epoch=full + partial + validated)
 
     def add(typical: Typical, *, once: float = 0.0, per_epoch: float = 0.0) -> float:
@@ -133,10 +135,10 @@ def describe_runtime(
         "epoch_boundaries": (0.0, add(EPOCH_BOUNDARY, per_epoch=1.0)),
     }
     first = 0.0
-    if examples:
+    if batches:
         first = validation + add(FIRST_VALIDATION, once=1.0)
         share = VALIDATION.interval(confidence)
-        sides = (step.value * examples / batch * (end - share.value) for end in (share.low, share.high))
+        sides = (step.value * batches * (end - share.value) for end in (share.low, share.high))
         below, above = (abs(side) for side in sides)
         widths.add_sides(below, above, per_epoch=1 / freq)
     return RuntimeModel(

@@ -366,6 +366,8 @@ class Setup(Part):
     partial_batch: Annotated[int, Field(ge=0)] | None = None
     validation_examples: Count | None = None
     validation_steps: PositiveCount | None = None
+    validation_batch_size: PositiveCount | None = None
+    """Examples per batch of a validation, if they are known and not as many as those of a training step."""
     validates: bool | None = None
     """Whether the training validates; None if unknown."""
     validation_freq: PositiveCount = 1

@@ -149,3 +149,17 @@ def test_an_assumed_validation_follows_its_schedule() -> None:
     before, after = (vs.estimate(profile, epochs=epochs, workload=late) for epochs in (999, 1040))
     assert not {"first_validation", "later_validations"} & before.terms.keys()
     assert after.terms["later_validations"] == pytest.approx(2 * after.terms["first_validation"])
+
+
+def test_an_assumed_validation_takes_its_batches_and_its_schedule_from_the_setup() -> None:
+    def assume(**setup: Any) -> float:
+        profile = make_truncated_profile([[0.1] * 20] * 2, setup={"batch_size": 10, "validates": True, **setup})
+        estimate = vs.estimate(profile, epochs=2)
+        assert "validation-assumed" in {finding.code for finding in estimate.findings}
+        return estimate.terms["later_validations"]
+
+    steps = assume(validation_steps=5)
+    assert steps == assume(validation_examples=50)
+    assert assume(validation_steps=5, validation_batch_size=20) == pytest.approx(2 * steps)
+    assert assume(validation_examples=50, validation_batch_size=20) == pytest.approx(steps)
+    assert assume(validation_examples=50, validations_per_epoch=3.0) == pytest.approx(3 * steps)

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vmselect.probe.facts import Schedule, TrainingFacts, read_schedule
+from vmselect.describing.validations import ValidationSize, add_sizes
+from vmselect.probe.facts import FitFacts, Schedule, TrainingFacts, read_schedule
 
 
 @pytest.mark.parametrize(
@@ -55,3 +56,28 @@ def test_a_fit_without_epochs_or_without_end_has_no_number_of_epochs(epochs: int
     facts = TrainingFacts(epochs=epochs, early_stopping=epochs)
     assert facts.stated_epochs is None
     assert (facts.build(workers=1).epochs, facts.build(workers=1).early_stopping) == (None, None)
+
+
+def test_the_stated_size_of_a_validation() -> None:
+    whole = FitFacts(batch_size=8, has_validation=True).with_validation(ValidationSize(100, 4, 32))
+    setup = TrainingFacts(fit=whole).build(workers=1)
+    assert (setup.validation_examples, setup.validation_steps, setup.validation_batch_size) == (100, None, 32)
+    equal = FitFacts(batch_size=8, has_validation=True).with_validation(ValidationSize(None, 13, 8))
+    setup = TrainingFacts(fit=equal).build(workers=1)
+    assert (setup.validation_examples, setup.validation_steps, setup.validation_batch_size) == (None, 13, None)
+    # What was counted in a whole validation is better than what the data state.
+    assert TrainingFacts(fit=whole, validation_examples=99).build(workers=1).validation_examples == 99
+    # Each of several processes may validate on its part of the data.
+    several = TrainingFacts(fit=whole.times(2)).build(workers=2)
+    assert (several.validation_examples, several.validation_batch_size) == (None, 64)
+
+
+def test_sizes_of_validations_on_several_data_sets_are_added() -> None:
+    first, second = ValidationSize(100, 4, 32), ValidationSize(40, 2, 32)
+    assert add_sizes([first]) == first
+    assert add_sizes([first, second]) == ValidationSize(140, 6, 32)
+    assert add_sizes([first, ValidationSize(None, 2, 20)]) == ValidationSize(None, 6, None)
+    assert add_sizes([]) == ValidationSize()
+    assert first.limited(2) == ValidationSize(64, 2, 32)
+    assert first.limited(9) == first.limited(None) == first
+    assert ValidationSize().limited(5) == ValidationSize(None, 5, None)

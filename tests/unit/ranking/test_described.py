@@ -18,8 +18,9 @@ from tests.support.scripts import Scripts
 from vmselect.cli import app
 from vmselect.errors import EstimateError, MissingNamesError, RankingError
 from vmselect.intervals import Interval
-from vmselect.ranking.described import FIRST_STEP, INITIALIZATION, VALIDATION, describe_runtime
+from vmselect.ranking.described import FIRST_STEP, FIRST_VALIDATION, INITIALIZATION, VALIDATION, describe_runtime
 from vmselect.ranking.next_probe import chance_after_probe, chance_of_choice, rank_probes
+from vmselect.records.identity import check_comparable
 from vmselect.records.training import InputWait
 from vmselect.units import format_usd
 
@@ -69,6 +70,51 @@ def test_a_runtime_consists_of_steps_and_typical_times() -> None:
     assert high / model.seconds(1000) == pytest.approx(3.0, abs=0.02)
     low, high = model.interval(1)
     assert 0 < low < model.seconds(1) < high
+
+
+def terms_of(workload: vs.Workload = vs.Workload(), epochs: int = 4, **setup: Any) -> dict[str, float]:  # noqa: B008
+    """Terms of a described training with batches of 64 examples and steps of 1 s."""
+    described, step = make_description(examples=6400, **setup), Interval(1.0, 0.5, 2.0)
+    return describe_runtime(described, workload, step, title="m", confidence=0.9).terms_at(epochs)
+
+
+def test_batches_of_a_validation_may_have_another_size_than_a_step() -> None:
+    assert terms_of(validation_steps=5)["later_validations"] == pytest.approx(3 * 5 * VALIDATION.value)
+    larger = terms_of(validation_steps=5, validation_batch_size=128)
+    assert larger["later_validations"] == pytest.approx(3 * 10 * VALIDATION.value)
+    assert terms_of(validation_steps=5, validation_batch_size=128, validation_examples=640) == larger
+    # A number of batches that the user states is of the size of a step.
+    asked = terms_of(vs.Workload(validation_steps=7), validation_steps=5, validation_batch_size=128)
+    assert asked["later_validations"] == pytest.approx(3 * 7 * VALIDATION.value)
+
+
+def test_validations_follow_their_schedule() -> None:
+    often = terms_of(validation_examples=640, validations_per_epoch=2.5)
+    assert often["later_validations"] == pytest.approx(3 * 2.5 * 10 * VALIDATION.value)
+    assert often["first_validation"] == pytest.approx(2.5 * 10 * VALIDATION.value + FIRST_VALIDATION.value)
+    rarely = terms_of(validation_examples=640, validation_freq=2)
+    assert rarely["later_validations"] == pytest.approx(10 * VALIDATION.value)
+
+
+def test_the_size_of_a_description_counts_as_that_of_a_workload() -> None:
+    described = make_description(examples=6400, validation_examples=640)
+    stated = rank(make_description(examples=6400), workload=vs.Workload(validation_examples=640))
+    assert [row.seconds for row in rank(described)] == [row.seconds for row in stated]
+    assert {row.terms["later_validations"] > 0 for row in stated} == {True}
+    none = rank(described, workload=vs.Workload(validation_examples=0))
+    assert [row.seconds for row in none] == [row.seconds for row in rank(make_description(examples=6400))]
+
+
+def test_a_description_has_no_times_that_could_lack_a_validation() -> None:
+    validation = vs.records.Validation(epoch=0, seconds=3.0)
+    measured = probe("g5.xlarge", 0.3)
+    measured = measured.model_copy(
+        update={"timeline": measured.timeline.model_copy(update={"validations": (validation,)})}
+    )
+    for described in (make_description(), make_description(32), make_description(validation_examples=500)):
+        assert not check_comparable([measured, described])
+        assert not check_comparable([probe("g5.xlarge", 0.3), described])
+    assert check_comparable([measured, probe("g4dn.xlarge", 0.3)])
 
 
 def test_the_workload_replaces_the_size_of_the_description() -> None:
