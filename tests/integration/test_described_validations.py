@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -280,3 +282,60 @@ def test_validations_of_lightning(tmp_path: Path, options: Any, sizes: Any, expe
     assert profile.setup.validates is (expected[0] is not None)
     assert profile.setup.validation_freq == every
     assert bool(terms_of(profile)) == (expected[0] is not None)
+
+
+# -- hand-written loops ------------------------------------------------------------------------------------------------
+
+LOOP = """
+import torch
+
+def load(data):
+    return torch.utils.data.DataLoader(data, batch_size=8)
+
+x = torch.zeros(160, 16)
+model = torch.nn.Linear(16, 2)
+SETUP
+optimizer = torch.optim.SGD(model.parameters())
+
+def run(loader):
+    for batch in loader:
+        optimizer.zero_grad()
+        LOSS.backward()
+        optimizer.step()
+
+def main():
+    loader = load(x)
+    MORE
+    for epoch in range(3):
+        BEGIN
+        run(loader)
+
+main()
+"""
+PLAIN = {"SETUP": "", "LOSS": "model(batch).sum()", "MORE": "", "BEGIN": ""}
+
+
+@pytest.mark.parametrize(
+    ("changes", "validates"),
+    [
+        ({}, None),
+        ({"MORE": "others = {'val': load(torch.zeros(40, 16))}"}, True),
+        ({"MORE": "others = load(torch.utils.data.Subset(x, range(40)))"}, True),
+        ({"MORE": "again = load(x)"}, None),
+        ({"BEGIN": "model.eval(); model.train()"}, True),
+        ({"SETUP": "teacher = torch.nn.Linear(16, 2).eval()", "BEGIN": "model.train()"}, None),
+        ({"MORE": "loader, both = load(x), load(torch.zeros(160, 16)); iter(both)"}, None),
+    ],
+)
+def test_signs_of_a_validation_in_a_loop(changes: dict[str, str], validates: bool | None, tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    script = LOOP
+    for name, code in (PLAIN | changes).items():
+        script = script.replace(name, code)
+    (tmp_path / "train.py").write_text(script)
+    command = [sys.executable, "-m", "vmselect", "describe", "--path", "out.json", "train.py"]
+    subprocess.run(command, cwd=tmp_path, capture_output=True, check=True)
+    profile = vs.Profile.load(tmp_path / "out.json")
+    assert profile.setup.validates is validates
+    ranking = vs.rank(profile, epochs=3, catalog=CATALOG, machines=["g5.xlarge"])
+    assert ("validation-unseen" in {finding.code for finding in ranking.findings}) == (validates is True)

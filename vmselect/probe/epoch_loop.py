@@ -53,17 +53,32 @@ def find_loops(frame: FrameType | None) -> list[Loop]:
 
     Loops inside a model, and inside what runs the script, are no loops of a training.
     """
-    loops: list[Loop] = []
+    return [loop for caller in walk_script(frame) for loop in _read_loops(caller)]
+
+
+def walk_script(frame: FrameType | None) -> Iterator[FrameType]:
+    """The frames of the script around the call of a model in ``frame``, the innermost first.
+
+    Those inside a model, and of what runs the script, are left out.
+    """
+    callers: list[FrameType] = []
     for caller in _walk_callers(frame):
         module = str(caller.f_globals.get("__name__", ""))
         package = module.partition(".")[0]
         if package == "runpy":
             break
         if module.startswith("torch.nn."):
-            loops.clear()
+            callers.clear()
         elif package not in ("torch", "vmselect"):
-            loops += _read_loops(caller)
-    return loops
+            callers.append(caller)
+    yield from callers
+
+
+def read_source(frame: FrameType) -> str:
+    """The source of the file of ``frame``; empty if there is none."""
+    name = frame.f_code.co_filename
+    linecache.checkcache(name)
+    return "".join(linecache.getlines(name, frame.f_globals))
 
 
 def find_length(frame: FrameType | None, outer: Collection[Place] = ()) -> Length:
@@ -101,10 +116,8 @@ def _read_loop(loop: ast.For | ast.While, frame: FrameType) -> Loop:
 
 def _running_loops(frame: FrameType) -> Iterator[ast.For | ast.While]:
     """The loops of the source of ``frame`` that contain its line, the innermost first."""
-    name = frame.f_code.co_filename
-    linecache.checkcache(name)
     first, line = frame.f_code.co_firstlineno, frame.f_lineno
-    for loop in _parse_loops("".join(linecache.getlines(name, frame.f_globals))):
+    for loop in _parse_loops(read_source(frame)):
         if first <= loop.lineno < line <= (loop.end_lineno or 0):
             yield loop
 

@@ -28,7 +28,7 @@ import time
 import weakref
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import FrameType, ModuleType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -47,6 +47,7 @@ from vmselect.probe.environment import (
 from vmselect.probe.epoch_loop import Place, find_epochs, find_length, find_loops
 from vmselect.probe.gradients import ManualUpdates, watch_autograd
 from vmselect.probe.recording import LEAST_STEPS, EnoughTrainings, Recording, StepProbe
+from vmselect.probe.validation_signs import seems_to_validate
 
 if TYPE_CHECKING:
     from vmselect.records.training import Ending, Outcome
@@ -110,6 +111,7 @@ class TorchScript(StepProbe):
         self._calls.on_call = self._end_described
         self._optimizers: weakref.WeakSet[Optimizer] = weakref.WeakSet()
         self._outer_loops: set[Place] = set()
+        self._iterated: weakref.WeakSet[Loader] = weakref.WeakSet()
         self._gradients = 0
         self.updates = 0
         """Number of updates of weights so far, by any optimizer."""
@@ -127,6 +129,8 @@ class TorchScript(StepProbe):
             # Keras and vmselect use loaders too. Trainings with Keras have their own probe.
             caller = sys._getframe(1).f_globals.get("__name__", "")
             others = self._disabled or caller.startswith(("keras.", "vmselect."))
+            if not others:
+                self._iterated.add(this)
             return iterate(this) if others else self._begin_pass(this, iterate)
 
         loader.__iter__ = watched
@@ -266,6 +270,7 @@ class TorchScript(StepProbe):
         else:
             recording.facts.epochs, recording.facts.steps = find_length(sys._getframe(1), self._outer_loops)
             recording.facts.counts_inputs = True
+        self._look_for_validation(recording, sys._getframe(1), None if running is None else running.loader)
         with self.disabled():
             super()._end_described()
         if running is None:
@@ -464,6 +469,12 @@ class TorchScript(StepProbe):
         self._describe(recording, weights, loader)
         if self.describes_only:
             recording.facts.epochs = find_epochs(sys._getframe(1))
+            self._look_for_validation(recording, sys._getframe(1), loader)
+
+    def _look_for_validation(self, recording: Recording, frame: FrameType, loader: Loader) -> None:
+        """Note that the script around ``frame`` seems to validate, if it has signs of that; else it is not known."""
+        if seems_to_validate(frame, loader, self._iterated):
+            recording.facts.fit = replace(recording.facts.fit, has_validation=True)
 
     def _describe(self, recording: Recording, weights: Sequence[Tensor], loader: Loader) -> None:
         recording.facts.describe_torch(_shapes_of(weights), loader, workers=recording.workers)

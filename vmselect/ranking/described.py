@@ -7,7 +7,7 @@ because a description does not contain them. docs/how-to/no-gpu.md shows how to 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Any, NamedTuple
@@ -19,7 +19,7 @@ from vmselect.findings import Finding
 from vmselect.intervals import Interval
 from vmselect.prediction.machines import Prediction
 from vmselect.records import Profile
-from vmselect.records.identity import identify
+from vmselect.records.identity import has_validation, identify
 from vmselect.units import format_seconds
 
 SettingsKey = tuple[tuple[str, str], ...]
@@ -149,8 +149,27 @@ def describe_runtime(
     )  # fmt: skip
 
 
-def described_findings(title: str, prediction: Prediction, confidence: float) -> list[Finding]:
-    """Findings about a machine whose time is computed from the description of the training."""
+def find_unseen_validations(profiles: Iterable[Profile], workload: Workload) -> list[Finding]:
+    """A finding if a training validates, but neither its description nor ``workload`` states on how many examples."""
+    for profile in profiles:
+        size = Workload.of(profile, **{**workload.given, "boot_seconds": None})
+        if has_validation(profile) and size.count_validation_batches(profile.setup) is None:
+            message = (
+                "The training seems to validate, but its description does not state on how many examples: the times "
+                "contain no validation."
+            )
+            remedy = "Pass validation_examples= (--validation-examples); 0 if it does not validate."
+            return [Finding("validation-unseen", message, remedy)]
+    return []
+
+
+def described_findings(
+    title: str, prediction: Prediction, confidence: float, *, validates: bool | None
+) -> list[Finding]:
+    """Findings about a machine whose time is computed from the description of the training.
+
+    ``validates`` is None if it is not known whether the training validates, so that its time has no validation.
+    """
     low, high = prediction.interval(confidence)
     name = prediction.machine.instance_type
     findings = [
@@ -158,7 +177,7 @@ def described_findings(title: str, prediction: Prediction, confidence: float) ->
             "described",
             f"{title}: there is no usable probe on a GPU at this batch size. The step time is estimated from the "
             f"definition of the model, {format_seconds(low)} to {format_seconds(high)}, without waiting for data; all "
-            "other times are typical ones.",
+            f"other times are typical ones{', without a validation' if validates is None else ''}.",
             f"Probe {name} for a few steps before you rent it for long.",
             "info",
         )

@@ -55,7 +55,7 @@ from vmselect.ranking.options import Settings, is_all
 from vmselect.ranking.rows import Excluded
 from vmselect.records import Profile, Record
 from vmselect.records.base import NAME_THE_MACHINE
-from vmselect.records.identity import identify
+from vmselect.records.identity import has_validation, identify
 from vmselect.records.step_times import typical_step_seconds
 from vmselect.units import format_chance, format_seconds
 
@@ -219,7 +219,8 @@ class _Training:
             instance_type=machine.instance_type, provider=machine.provider, factors=factors, runtime=runtime,
             basis="described", prediction=prediction, priced_in=_places(machine, self.group), description=profile,
         )  # fmt: skip
-        findings = described_findings(title, prediction, settings.confidence)
+        validates = has_validation(profile) or runtime.validation_seconds > 0 or profile.setup.validates
+        findings = described_findings(title, prediction, settings.confidence, validates=validates)
         findings += _gpu_findings(described, machine, profile.batch_size, scaler, gpus)
         remedies = tuple(finding.remedy for finding in findings)
         return replace(described, findings=tuple(findings), narrowed_by=remedies)

@@ -28,7 +28,7 @@ from vmselect.findings import Finding
 from vmselect.prediction.hardware import MachineTypes
 from vmselect.prediction.scaling import Scale, size_per_gpu
 from vmselect.ranking.candidates import Candidates, add_services, describe_suspicious, join_offers
-from vmselect.ranking.described import Descriptions, is_only_description
+from vmselect.ranking.described import Descriptions, find_unseen_validations, is_only_description
 from vmselect.ranking.estimates import MachineEstimate, Measured, Studied, Transfer, check_gpu_memory
 from vmselect.ranking.measures import Interruptions
 from vmselect.ranking.options import ALL, Objective, Settings, find_home, read_catalog
@@ -285,6 +285,8 @@ class Training:
                 )
             )  # fmt: skip
             self._count_epochs(pool)
+        used = (estimate.description for estimate in pool.estimates if estimate.description is not None)
+        pool.findings += find_unseen_validations(used, self.workload)
 
     def _count_epochs(self, pool: Pool) -> None:
         """Add the number of epochs of the study to described machines, which were not probed at its batch sizes."""

@@ -925,9 +925,10 @@ def without_times(profile: Profile) -> Profile:
     parameters = profile.setup.parameters
     if parameters is None and work is not None:
         parameters = work.parameters + work.constants
+    validates = True if profile.timeline.validations else profile.setup.validates
     return Profile(
         outcome="described",
-        setup=profile.setup.model_copy(update={"parameters": parameters}),
+        setup=profile.setup.model_copy(update={"parameters": parameters, "validates": validates}),
         timeline=Timeline(),
         environment=Environment(
             backend=seen.backend,

@@ -21,7 +21,7 @@ from vmselect.intervals import Interval
 from vmselect.ranking.described import FIRST_STEP, FIRST_VALIDATION, INITIALIZATION, VALIDATION, describe_runtime
 from vmselect.ranking.next_probe import chance_after_probe, chance_of_choice, rank_probes
 from vmselect.records.identity import check_comparable
-from vmselect.records.training import InputWait
+from vmselect.records.training import InputWait, without_times
 from vmselect.units import format_usd
 
 CATALOG = vs.Catalog.embedded("2026-08-22")
@@ -103,6 +103,35 @@ def test_the_size_of_a_description_counts_as_that_of_a_workload() -> None:
     assert {row.terms["later_validations"] > 0 for row in stated} == {True}
     none = rank(described, workload=vs.Workload(validation_examples=0))
     assert [row.seconds for row in none] == [row.seconds for row in rank(make_description(examples=6400))]
+
+
+UNSEEN = "validation-unseen"
+
+
+def test_a_validation_of_unknown_size_is_a_warning() -> None:
+    ranking = rank(make_description(validates=True))
+    (finding,) = (finding for finding in ranking.findings if finding.code == UNSEEN)
+    assert finding.severity == "warning"
+    assert "--validation-examples" in finding.remedy
+    for workload, setup in (
+        (vs.Workload(validation_examples=500), {"validates": True}),
+        (vs.Workload(validation_examples=0), {"validates": True}),
+        (None, {"validates": True, "validation_examples": 500}),
+        (None, {"validates": True, "validation_steps": 5}),
+        (None, {"validates": False}),
+        (None, {}),
+    ):
+        settled = rank(make_description(**setup), workload=workload)
+        assert UNSEEN not in {finding.code for finding in settled.findings}
+
+
+def test_a_validation_that_a_laptop_has_seen_is_not_forgotten() -> None:
+    seen = on_cpu()
+    validation = vs.records.Validation(epoch=0, seconds=3.0)
+    seen = seen.model_copy(update={"timeline": seen.timeline.model_copy(update={"validations": (validation,)})})
+    unseen = seen.model_copy(update={"setup": seen.setup.model_copy(update={"validation_examples": None})})
+    assert without_times(unseen).setup.validates is True
+    assert UNSEEN in {finding.code for finding in rank(unseen).findings}
 
 
 def test_a_description_has_no_times_that_could_lack_a_validation() -> None:
