@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import functools
 import inspect
+import itertools
 import linecache
 import math
 import operator
@@ -18,6 +19,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 PASSED_ON = frozenset({"tqdm", "trange", "track", "enumerate", "range"})
 """Functions around ``range`` that yield as many items."""
+RANGES = ("range", "trange")
 OPERATORS = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.FloorDiv: operator.floordiv,
     ast.Mod: operator.mod,
@@ -42,10 +44,38 @@ class Length(NamedTuple):
     steps: int | None
 
 
-def find_epochs(frame: FrameType | None) -> int | None:
-    """Number of iterations of the innermost running loop over epochs around ``frame``; None if no loop states it."""
-    loops = (loop for caller in _walk_callers(frame) for loop in _read_loops(caller))
-    return next((loop.number for loop in loops if loop.over_epochs), None)
+def find_epochs(frame: FrameType | None, loader: object = None, outer: Collection[Place] = ()) -> int | None:
+    """Number of iterations of the innermost running loop over epochs around ``frame``; None if no loop states it.
+
+    Without a loop that counts epochs by its name, that is a loop over a ``range`` around the loop over ``loader``,
+    unless it is at one of the places ``outer``, whose loops repeat the training.
+    """
+    callers = list(_walk_callers(frame))
+    for loop in (loop for caller in callers for loop in _read_loops(caller)):
+        if loop.over_epochs:
+            return loop.number
+    passes = (_count_passes(caller, loader, outer) for caller in callers if loader is not None)
+    return next((number for number in passes if number is not None), None)
+
+
+def _count_passes(frame: FrameType, loader: object, outer: Collection[Place]) -> int | None:
+    """Number of passes over ``loader`` that a loop over a ``range`` in ``frame`` makes; None if there is none."""
+    loops = list(_running_loops(frame, headers=True))
+    for inner, around in itertools.pairwise(loops):
+        if isinstance(inner, ast.For) and any(_value(part, frame) is loader for part in _parts(inner.iter)):
+            counts = isinstance(around, ast.For) and any(_names_range(part) for part in ast.walk(around.iter))
+            read = _read_loop(around, frame)
+            return read.number if counts and read.place not in outer else None
+    return None
+
+
+def _parts(node: ast.expr) -> Iterator[ast.expr]:
+    """The names and attributes in ``node``."""
+    return (part for part in ast.walk(node) if isinstance(part, ast.Name | ast.Attribute))
+
+
+def _names_range(node: ast.AST) -> bool:
+    return isinstance(node, ast.Name | ast.Attribute) and getattr(node, "id", getattr(node, "attr", "")) in RANGES
 
 
 def find_loops(frame: FrameType | None) -> list[Loop]:
@@ -114,11 +144,14 @@ def _read_loop(loop: ast.For | ast.While, frame: FrameType) -> Loop:
     return Loop(place, "epoch" in ast.unparse(loop.target).lower(), count if count is not None and count > 0 else None)
 
 
-def _running_loops(frame: FrameType) -> Iterator[ast.For | ast.While]:
-    """The loops of the source of ``frame`` that contain its line, the innermost first."""
+def _running_loops(frame: FrameType, *, headers: bool = False) -> Iterator[ast.For | ast.While]:
+    """The loops of the source of ``frame`` that contain its line, the innermost first.
+
+    With ``headers``, a loop whose next item is being read contains its line, too.
+    """
     first, line = frame.f_code.co_firstlineno, frame.f_lineno
     for loop in _parse_loops(read_source(frame)):
-        if first <= loop.lineno < line <= (loop.end_lineno or 0):
+        if first <= loop.lineno < line + headers and line <= (loop.end_lineno or 0):
             yield loop
 
 
@@ -140,7 +173,7 @@ def _count(loop: ast.expr, frame: FrameType) -> int | None:
     function = loop.func.attr if isinstance(loop.func, ast.Attribute) else getattr(loop.func, "id", "")
     if function not in PASSED_ON or not loop.args:
         return None
-    if function not in ("range", "trange"):
+    if function not in RANGES:
         return _count(loop.args[0], frame)
     bounds = [_value(argument, frame) for argument in loop.args]
     numbers = [bound for bound in bounds if isinstance(bound, int) and not isinstance(bound, bool)]

@@ -266,7 +266,7 @@ class TorchScript(StepProbe):
             recording.facts.describe_torch(_shapes_of(_weights_of(optimizer)), None, workers=recording.workers)
             recording.torch_state, recording.calls = self._read_state, self._calls
         if running is not None:
-            recording.facts.epochs = find_epochs(sys._getframe(1))
+            recording.facts.epochs = find_epochs(sys._getframe(1), running.loader, self._outer_loops)
         else:
             recording.facts.epochs, recording.facts.steps = find_length(sys._getframe(1), self._outer_loops)
             recording.facts.counts_inputs = True
@@ -468,7 +468,7 @@ class TorchScript(StepProbe):
         recording.name = self.names.pop(0) if self.names else None
         self._describe(recording, weights, loader)
         if self.describes_only:
-            recording.facts.epochs = find_epochs(sys._getframe(1))
+            recording.facts.epochs = find_epochs(sys._getframe(1), loader, self._outer_loops)
             self._look_for_validation(recording, sys._getframe(1), loader)
 
     def _look_for_validation(self, recording: Recording, frame: FrameType, loader: Loader) -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import sys
 from argparse import Namespace
+from collections.abc import Iterator
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -38,6 +40,49 @@ def test_loops(source: str, count: int | None, tmp_path: Path) -> None:
 
     values: dict[str, Any] = {
         "step": step, "args": Namespace(epochs=200), "config": {"epochs": 12}, "tqdm": lambda items, desc: items,
+    }  # fmt: skip
+    exec(compile(source, str(file), "exec"), values)
+    assert set(seen) == {count}
+
+
+PASSES = {
+    "for e in range(10):\n    for x in loader:\n        step()": 10,
+    "for e in range(args.epochs):\n    for i, x in enumerate(loader):\n        step()": 200,
+    "for e in tqdm(range(4), desc='training'):\n    if e >= 0:\n        for x in loader:\n            step()": 4,
+    "def train():\n    for e in range(6):\n        for x in self.loader:\n            step()\ntrain()": 6,
+    "for seed in range(3):\n    for e in range(10):\n        for x in loader:\n            step()": 10,
+    "for e in range(10):\n    for x in loader:\n        for part in range(2):\n            step()": 10,
+    "for seed in range(3):\n    create()\n    for x in loader:\n        step()": None,
+    "for rate in [0.1, 0.2]:\n    for x in loader:\n        step()": None,
+    "for e in range(10):\n    for x in others:\n        step()": None,
+    "while len(seen) < 3:\n    for x in loader:\n        step()": None,
+    "for x in loader:\n    step()": None,
+}
+
+
+@pytest.mark.parametrize(("source", "count"), PASSES.items())
+def test_loops_around_the_loop_over_a_loader(source: str, count: int | None, tmp_path: Path) -> None:
+    """A loop over a range counts the epochs whatever its variable is called, while a step or the next batch is due."""
+    file = tmp_path / "train.py"
+    file.write_text(source)
+    seen: list[int | None] = []
+    outer: set[Any] = set()
+
+    class Loader:
+        def __iter__(self) -> Iterator[int]:
+            for number in range(2):
+                yield number
+                note(sys._getframe(1))
+
+    loader = Loader()
+
+    def note(frame: FrameType) -> None:
+        seen.append(find_epochs(frame, loader, outer))
+
+    values: dict[str, Any] = {
+        "step": lambda: note(sys._getframe(1)), "args": Namespace(epochs=200), "loader": loader, "others": Loader(),
+        "self": Namespace(loader=loader), "tqdm": lambda items, desc: items, "seen": seen, "__name__": "train",
+        "create": lambda: outer.update(loop.place for loop in find_loops(sys._getframe(1))),
     }  # fmt: skip
     exec(compile(source, str(file), "exec"), values)
     assert set(seen) == {count}
