@@ -90,6 +90,30 @@ if __name__ == "__main__":
 """
 
 
+PIPELINE = """
+import numpy as np
+import tensorflow as tf
+import keras
+
+def data(count):
+    one = (np.zeros(8, "float32"), np.zeros(1, "float32"))
+    made = tf.data.Dataset.from_generator(lambda: (one for _ in range(count)), output_signature=(
+        tf.TensorSpec((8,)), tf.TensorSpec((1,))))
+    return made.apply(tf.data.experimental.assert_cardinality(count)).batch(16)REGROUPED.prefetch(2)
+
+class Note(keras.callbacks.Callback):
+    def on_train_batch_begin(self, batch, logs=None):
+        print("a step began")
+
+    def on_test_begin(self, logs=None):
+        print("a validation began")
+
+model = keras.Sequential([keras.Input((8,)), keras.layers.Dense(1)])
+model.compile("sgd", "mse", metrics=["mae"])
+model.fit(data(100), validation_data=data(50), epochs=7, callbacks=[Note()])
+"""
+
+
 TAPE = """
 import tensorflow as tf
 import keras
@@ -154,6 +178,20 @@ def test_a_script_without_a_training_is_refused(tmp_path: Path, script: str, cod
     assert "vmselect.describe(model" in done.stderr
     assert not (tmp_path / "model.keras").exists()
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.skipif(os.environ.get("KERAS_BACKEND", "tensorflow") != "tensorflow", reason="a pipeline of TensorFlow")
+@pytest.mark.parametrize(("stage", "steps", "size"), [("", 0, 16), (".unbatch().batch(5)", 0, 5), (".rebatch(8)", 1, 8)])
+def test_a_pipeline_is_described_without_a_bar_and_a_validation(
+    stage: str, steps: int, size: int, tmp_path: Path
+) -> None:
+    """Its stage states the batch size, so that no step has to count it; without such a stage, one step does."""
+    done = run(tmp_path, PIPELINE.replace("REGROUPED", stage), "--json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout.splitlines()[-1])["batch_size"] == size
+    assert done.stdout.count("a step began") == steps
+    assert "a validation began" not in done.stdout
+    assert "Epoch" not in done.stdout + done.stderr
 
 
 def test_a_script_ends_before_its_first_step(tmp_path: Path) -> None:

@@ -23,6 +23,8 @@ COLLATED = 2
 """Examples in the batch that is made of a data set with an index."""
 MAX_STAGES = 100
 """Largest number of stages of a pipeline of TensorFlow that are searched."""
+REGROUPING = ("unbatch", "rebatch", "flatmap", "interleave", "window", "groupby", "ragged")
+"""Words in the names of stages after which an element no longer has the examples of one batch before."""
 
 
 class Batch(NamedTuple):
@@ -113,7 +115,10 @@ def _read_tensorflow(data: Any) -> Batch:
 
 
 def find_batch_size(data: Any) -> int | None:
-    """The batch size of a ``tf.data.Dataset``: that of the last ``batch`` in its pipeline; None if it has none."""
+    """The batch size of a ``tf.data.Dataset``: that of the last ``batch`` in its pipeline; None if it has none.
+
+    None, too, if a stage after that divides or joins batches.
+    """
     return find_batches(data)[0]
 
 
@@ -123,6 +128,8 @@ def find_batches(data: Any) -> tuple[int | None, int | None]:
     The number is None if there is no ``batch`` in the pipeline, and negative if TensorFlow does not know it.
     """
     for _ in range(MAX_STAGES):
+        if any(word in type(data).__name__.lower() for word in REGROUPING):
+            break
         with suppress(Exception):  # an attribute that is no part of the interface of TensorFlow
             if (size := int(data._batch_size)) > 0:
                 return size, int(data._input_dataset.cardinality())

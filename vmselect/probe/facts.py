@@ -48,6 +48,8 @@ class FitFacts:
     """Whether the data comes from a tf.data pipeline with autotuning."""
     inputs: Any = None
     """Shape and type of the inputs of a batch, nested as the model takes them."""
+    stated_batch_size: int | None = None
+    """Batch size that the pipeline of the data states. A function of the user may change it, so a step counts it."""
     continuous_input: bool | None = None
     """Whether one iterator over endless data provides the batches of all epochs."""
 

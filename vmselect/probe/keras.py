@@ -17,6 +17,7 @@ from types import FrameType, MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 
 from vmselect._checks import check_count, maybe, suggest_fields
+from vmselect.describing.inputs import find_batch_size
 from vmselect.errors import ProbeError
 from vmselect.probe.checkpoints import Scratch, bind_elsewhere, describe_saving, find_writers
 from vmselect.probe.endings import EndWatch, release_data_before_exit
@@ -31,7 +32,7 @@ from vmselect.probe.environment import (
 from vmselect.probe.facts import FitFacts, find_earliest_stop
 from vmselect.probe.input_wait import StepTrace
 from vmselect.probe.options import check_uncut
-from vmselect.probe.recording import CallbackProbe, Recording, StepProbe
+from vmselect.probe.recording import CallbackProbe, EnoughTrainings, Recording, StepProbe
 from vmselect.probe.timer import StepBlocks, StepTimer
 
 if TYPE_CHECKING:
@@ -135,6 +136,8 @@ class KerasProbe(CallbackProbe, PlainCallback):
                 recording.redirected = self._scratch.redirected
             recording.stopper = functools.partial(setattr, self._model, "stop_training", True)
             self.on_start(recording)
+            if self.describes_only and recording.facts.batch_size is None:
+                recording.facts.counted_batch_size = fit.stated_batch_size
             self._end_described()
 
     def on_epoch_begin(self, epoch: int, logs: Logs = None) -> None:
@@ -592,6 +595,10 @@ class IterationProbe(StepProbe, KerasProbe):
                 examples = recording.count_examples(steps=steps)
                 if examples is not None and examples % steps == 0:
                     recording.facts.counted_batch_size = examples // steps
+        if self.describes_only:  # neither further steps nor a validation would show more
+            self._cut_short = True
+            self._close("stopped")
+            raise EnoughTrainings
         recording.note()
 
     def _release(self) -> Recording | None:
@@ -804,6 +811,7 @@ def _read_locals(local: dict[str, Any], callback_list: CallbackList) -> FitFacts
         self_tuning_input=None if adapter is None else _autotunes_input(local["epoch_iterator"], adapter),
         # Keras creates a new iterator at each epoch, unless steps_per_epoch is given for endless data.
         inputs=attempt(lambda: _read_inputs(adapter)),
+        stated_batch_size=attempt(lambda: find_batch_size(adapter._dataset)),
         continuous_input=None if adapter is None else batches is None and local.get("steps_per_epoch") is not None,
     )
     return facts.with_validation(_measure_validation(local)) if facts.has_validation else facts

@@ -356,6 +356,8 @@ class Trainings:
         def fit_with_probe(model: Model, *args: object, **options: object) -> object:
             bound = inspect.signature(fit).bind(model, *args, **options)
             bound.arguments["callbacks"] = self._with_probe(bound.arguments.get("callbacks"))
+            if self.without_cuda is not None:  # nothing is trained: no bar of an epoch
+                bound.arguments["verbose"] = 0
             with self.beside():
                 result = fit(*bound.args, **bound.kwargs)
             return self._end(result)
