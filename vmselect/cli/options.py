@@ -7,8 +7,12 @@ from __future__ import annotations
 
 import functools
 import inspect
+import itertools
+import os
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import shlex
+import sys
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -58,6 +62,10 @@ COUNTRY_CODE = r" [A-Z]{2}(?:,|$)"
 """What follows a comma within a name: regions of marketplaces have names such as "Texas, US" and "Oregon, US, NA"."""
 SCRIPT_OPTIONS = ("--batch-size", "--epochs", "--examples", "--help", "--model", "-b", "-e", "-h", "-m", "-o", "-q")
 """Options of commands that run a script which are nearly always meant for the script if they follow its name."""
+OUTPUT_OPTIONS = ("--html", "--top", "--format", "--json")
+"""Options for what a command prints and writes, which few scripts have."""
+MAX_SOURCES = 200
+"""Largest number of Python files that are searched for an option of a script."""
 
 
 def declare(name: str) -> Any:
@@ -344,14 +352,71 @@ def check_script(command: str | None, script: str, *, module: bool) -> None:
         raise ArgumentError(f"{script} is not a readable file. Give the path of a Python script.")
 
 
-def note_misplaced(context: typer.Context, script: str, arguments: Iterable[str]) -> None:
-    """Print a line if ``arguments`` of the script contain options that the command has, too."""
-    own = {name for option in context.command.params for name in option.opts} - {*SCRIPT_OPTIONS}
+def note_misplaced(context: typer.Context, script: str, arguments: Sequence[str]) -> None:
+    """Print a line if ``arguments`` of the script contain options that the command has, too.
+
+    Raise an error that states the right command if one of them is for the output of the command, and the script does
+    not read it.
+    """
+    own = {name: option for option in context.command.params for name in option.opts if name not in SCRIPT_OPTIONS}
     words = dict.fromkeys(argument.partition("=")[0] for argument in arguments)
-    if misplaced := [word for word in words if word in own and word.startswith("-")]:
-        command = f"vmselect {context.info_name}"
-        fact = f"{', '.join(misplaced)} was passed to {script}, not to {command}"
-        print_err([f"vmselect: {fact}. Write options of {command} before the script's name."])
+    misplaced = [word for word in words if word in own and word.startswith("-")]
+    if not misplaced:
+        return
+    command = f"vmselect {context.info_name}"
+    lost = [word for word in misplaced if word in OUTPUT_OPTIONS]
+    if lost and not _may_read(script, lost, module=bool(context.params.get("module"))):
+        flags = {name for name, option in own.items() if getattr(option, "is_flag", False)}
+        raise ArgumentError(
+            f"{', '.join(lost)} after {script} is passed to the script, which does not read it. Options of vmselect go "
+            f"before the script: {_put_before(script, arguments, lost, flags, context.info_name)}"
+        )
+    fact = f"{', '.join(misplaced)} was passed to {script}, not to {command}"
+    print_err([f"vmselect: {fact}. Write options of {command} before the script's name."])
+
+
+def _may_read(script: str, options: Iterable[str], *, module: bool) -> bool:
+    """Whether a script may read one of ``options``: a Python file of its folder names it, or not all can be searched.
+
+    An option may be written with an underscore, or be the name of a field.
+    """
+    folder = Path() if module else Path(script).parent
+    if module and not folder.joinpath(*script.split(".")[:1]).is_dir() and not has_file(folder / f"{script}.py"):
+        return True  # an installed package
+    files = [path for path in itertools.islice(_source_files(folder), MAX_SOURCES + 1) if path != Path(script)]
+    files += [] if module else [Path(script)]
+    if len(files) > MAX_SOURCES:
+        return True
+    names = "|".join(re.escape(option.lstrip("-")) for option in options)
+    pattern = re.compile(rf"(?<![a-zA-Z0-9])(?:{names})(?![a-zA-Z0-9])")
+    try:
+        return any(pattern.search(path.read_text(encoding="utf-8", errors="replace")) for path in files)
+    except OSError:
+        return True
+
+
+def _source_files(folder: Path) -> Iterator[Path]:
+    """Python files in ``folder`` and in its packages."""
+    for place, folders, names in os.walk(folder):
+        folders[:] = [name for name in folders if has_file(Path(place, name, "__init__.py"))]
+        yield from (Path(place, name) for name in names if name.endswith(".py"))
+
+
+def _put_before(
+    script: str, arguments: Sequence[str], moved: Collection[str], flags: Collection[str], name: str | None
+) -> str:
+    """The command that was typed, with the options ``moved`` and their values before the ``script``."""
+    typed, tail = sys.argv[1:], [script, *arguments]
+    head = typed[: -len(tail)] if typed[-len(tail) :] == tail else [name or ""]
+    first: list[str] = []
+    rest: list[str] = []
+    words = iter(arguments)
+    for word in words:
+        option, separator, _ = word.partition("=")
+        (first if option in moved else rest).append(word)
+        if option in moved and not separator and option not in flags:
+            first += [following for following in [next(words, None)] if following is not None]
+    return shlex.join(["vmselect", *head, *first, script, *rest])
 
 
 def read_numbers(text: str, *, option: str) -> list[int]:
