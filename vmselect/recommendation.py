@@ -17,6 +17,7 @@ from vmselect.errors import ArgumentError, RankingError, VmselectError
 from vmselect.findings import Finding
 from vmselect.probe.description import describe
 from vmselect.ranking import Ranking, rank
+from vmselect.ranking.next_probe import UNKNOWN_SCRIPT
 from vmselect.records import Profile, load_profiles
 from vmselect.units import format_count
 
@@ -173,7 +174,7 @@ def explain_memory(ranking: Ranking, described: Profile) -> str:
     return f"Memory: batch {described.batch_size} needs {need} on a GPU; {fits}."
 
 
-def probe_commands(probe: NextProbe, words: Sequence[str] = ("train.py",)) -> list[str]:
+def probe_commands(probe: NextProbe, words: Sequence[str] = (UNKNOWN_SCRIPT,)) -> list[str]:
     """Commands that run a probe: on the machine of ``probe`` itself, and with SkyPilot if SkyPilot can rent it.
 
     ``words`` are the script to probe and its arguments, perhaps after ``-m``. SkyPilot rents on demand or on the spot

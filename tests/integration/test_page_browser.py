@@ -294,13 +294,14 @@ def test_the_order_is_shown_before_the_probabilities(browser: Any, tmp_path: Pat
 def test_the_first_screen_is_decision_memory_and_next_step(browser: Any, tmp_path: Path) -> None:
     profile = vs.Profile.load(DESCRIPTIONS / "resnet50.json")
     ranking = vs.rank(profile, machines="all", provider="aws", catalog=vs.Catalog.embedded("2026-08-22"))
-    open_page(browser, tmp_path / "r.html", render_page(ranking))
+    program = "'my train.py' --note '<b>&amp;'"
+    open_page(browser, tmp_path / "r.html", render_page(ranking, program=program))
     assert browser.find_element(By.ID, "verdict").text == ranking.headline
     titles = [tile.text.split("\n")[0] for tile in browser.find_elements(By.CSS_SELECTOR, ".tile")]
     assert titles == ["Time", "Cost", "Chance", "GPU memory"]
     step = browser.find_element(By.CSS_SELECTOR, ".next").text
     machine = ranking.next_probe.instance_type if ranking.next_probe else ranking.best.instance_type
-    assert f"vmselect probe --instance-type {machine} train.py" in step
+    assert f"vmselect probe --instance-type {machine} {program}" in step
     assert browser.execute_script("return document.querySelector('.next').getBoundingClientRect().bottom") < 1000
     assert complaints(browser) == []
 

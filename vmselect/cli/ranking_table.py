@@ -89,12 +89,14 @@ def print_ranking(
         raise typer.Exit(1)
 
 
-def probe_line(ranking: Ranking, program: str = "train.py") -> str:
+def probe_line(ranking: Ranking, program: str = "") -> str:
     """A line with the command of the next probe, which can be copied; an empty text if there is nothing to probe."""
+    from vmselect.ranking.next_probe import UNKNOWN_SCRIPT
+
     probe = ranking.next_probe if ranking else None
     if probe is None:
         return ""
-    command = f"vmselect probe --instance-type {shlex.quote(probe.instance_type)} {program}"
+    command = f"vmselect probe --instance-type {shlex.quote(probe.instance_type)} {program or UNKNOWN_SCRIPT}"
     worth = f"about {format_usd(probe.probe_usd)}, saves {format_usd(probe.expected_saving_usd)} on average"
     return f"Next:  {command}  # on that machine: {worth}"
 

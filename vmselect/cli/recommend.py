@@ -74,6 +74,7 @@ def recommend(
       vmselect recommend --epochs 50 --html report.html
     """
     from vmselect.estimation import Workload
+    from vmselect.ranking.next_probe import UNKNOWN_SCRIPT
     from vmselect.recommendation import (
         explain_memory,
         is_same_training,
@@ -81,6 +82,7 @@ def recommend(
         newest_description,
         rank_training,
     )
+    from vmselect.report import write_page
 
     target = default_folder() if path is None else check_place("--path", path)
     chosen = {"machines": "all"} | options.arguments()
@@ -113,9 +115,10 @@ def recommend(
         )
     ranking = options.rank_by(functools.partial(rank_training, described, records), chosen)
     options.keep_forecasts(ranking)
+    words = [*(["-m"] * module), script or UNKNOWN_SCRIPT, *(arguments or [])]
     if html is not None:
-        print_err([f"Report: {ranking.report(html).resolve().as_uri()}"])
-    words = [*(["-m"] * module), script or "train.py", *(arguments or [])]
+        page = write_page(ranking, html, program=shlex.join(words))
+        print_err([f"Report: {page.resolve().as_uri()}"])
     steps = [explain_memory(ranking, described), *_next_steps(ranking, words)]
     print_ranking(ranking, top=top, format=format, verbose=verbose, next_steps=steps)
 

@@ -28,6 +28,8 @@ START_SECONDS = 300.0
 """Seconds that are paid to start a machine and install the program before a probe. Chosen by judgement."""
 PROBE_SECONDS = 120.0
 """Assumed seconds of a probe if the records do not contain how long the probes took."""
+UNKNOWN_SCRIPT = "YOUR_SCRIPT.py"
+"""What stands for the training script in the command of a probe where its name is not known."""
 NODES = 21
 """Number of points of the Gauss-Hermite quadrature that computes expected values."""
 

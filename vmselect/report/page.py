@@ -36,6 +36,7 @@ from vmselect.estimation.runtime import SUMMED
 from vmselect.findings import code_html
 from vmselect.prediction import estimate_memory
 from vmselect.ranking import MethodologyCost, next_probe
+from vmselect.ranking.next_probe import UNKNOWN_SCRIPT
 from vmselect.ranking.options import NO_LIMITS
 from vmselect.ranking.output import ranking_inputs
 from vmselect.ranking.probability import ErrorModel
@@ -92,13 +93,15 @@ def write_page(
     stages: Sequence[Stage] = (),
     note: str = "",
     records: Sequence[Record] = (),
+    program: str = UNKNOWN_SCRIPT,
 ) -> Path:
     """Write the report page of ``ranking`` to ``path`` and return the path.
 
     ``tabs`` link to pages of other trainings. ``stages`` show how the decision changes with probes, with a ``note``.
-    Watched trainings of the ranking and among ``records`` are summed up, with forecasts among ``records``.
+    Watched trainings of the ranking and among ``records`` are summed up, with forecasts among ``records``. ``program``
+    is the training script with its arguments, as in a shell, for the command of the next step.
     """
-    page = render_page(ranking, tabs=tabs, stages=stages, note=note, records=records)
+    page = render_page(ranking, tabs=tabs, stages=stages, note=note, records=records, program=program)
     return _io.write_text(check_target(path), page, error=ArgumentError)
 
 
@@ -109,6 +112,7 @@ def render_page(
     stages: Sequence[Stage] = (),
     note: str = "",
     records: Sequence[Record] = (),
+    program: str = UNKNOWN_SCRIPT,
 ) -> str:
     """The report page of ``ranking`` as HTML; see :func:`write_page`."""
     main = read_asset("ranking.html").rstrip()
@@ -117,6 +121,7 @@ def render_page(
     data["page"] |= {
         "tabs": [tab._asdict() for tab in tabs],
         "stages": {"note": note, "rows": [stage._asdict() for stage in stages]},
+        "program": program,
     }
     return assemble(data, main=main, scripts=SCRIPTS, first=first)
 

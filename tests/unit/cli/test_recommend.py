@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -17,6 +18,7 @@ import pytest
 from typer.testing import CliRunner
 
 import vmselect as vs
+from tests.support.pages import blocks
 from vmselect.cli import STOPPED, app
 from vmselect.cli.demo import DESCRIPTIONS
 from vmselect.errors import ArgumentError, MissingNamesError, VmselectError
@@ -232,6 +234,24 @@ def test_epochs_behind_the_script_are_ranked(
     assert done.exit_code == 0, done.output
     assert {row["epochs"] for row in json.loads(done.stdout)["rows"]} == {epochs}
     assert ("was given --epochs" in done.stderr) is noted
+
+
+@pytest.mark.parametrize(
+    ("words", "program"),
+    [
+        ([], "YOUR_SCRIPT.py"),
+        (["train.py", "--epochs", "2", "--note", "<b>'x'"], shlex.join(["train.py", "--epochs", "2", "--note", "<b>'x'"])),
+    ],
+)
+def test_the_page_has_the_command_of_the_terminal(
+    words: list[str], program: str, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.modules["vmselect.cli.recommend"], "_describe", lambda *_, **__: None)
+    done = CliRunner().invoke(app, ["recommend", "--machines", "g6.xlarge,g5.xlarge", "--html", "r.html", *words])
+    assert done.exit_code == 0, done.output
+    data = json.loads(blocks((here / "r.html").read_text())["data"])
+    assert data["page"]["program"] == program
+    assert f" {program}" in done.stderr
 
 
 def test_a_training_of_unknown_length_is_refused_with_the_remedy(here: Path) -> None:

@@ -28,8 +28,8 @@ function update() {
   const settings = structuredClone(state.settings);
   const ranked = order(report.candidates, settings, report.excluded);
   nameCandidates(ranked.everyone.map((row) => row.candidate));
-  const { probe, providers, memory } = report.payload.page;
-  state.view = { ...ranked, candidates: report.candidates, settings, probe, providers, memory };
+  const { probe, providers, memory, program } = report.payload.page;
+  state.view = { ...ranked, candidates: report.candidates, settings, probe, providers, memory, program };
   showDecision(state.view);
   showControls(settings);
   sections.forEach(({ fold, show, empty }) => {

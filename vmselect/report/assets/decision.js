@@ -92,7 +92,7 @@ function nextNodes(view) {
   if (!probe) {
     if (!isUnprobed(best.candidate) || rows.length < 2) return [];
     return [nextStepBox(text("Rent it. No probe is recommended."),
-      commandNode(`vmselect probe --instance-type ${quoted(best.candidate.instance_type)} train.py`, "To check the estimate there, in seconds:"))];
+      commandNode(`vmselect probe --instance-type ${quoted(best.candidate.instance_type)} ${view.program}`, "To check the estimate there, in seconds:"))];
   }
   const { candidate } = probe.row;
   const gpus = candidate.gpus > 1 ? ` with ${formatCount(candidate.gpus)} GPUs` : "";
@@ -102,7 +102,7 @@ function nextNodes(view) {
     text("Probe ", h("b", null, name(candidate.instance_type)), gpus, candidate.gpu_model ? ` (${gpuText(probe.row)})` : "",
       " at ", name([view.providers[candidate.provider] ?? candidate.provider, candidate.region].filter(Boolean).join(" ")), ": ",
       `about ${formatUsd(probe.cost)}${raised}, and saves ${formatUsd(probe.saving)} of this training on average.`),
-    commandNode(`vmselect probe --instance-type ${quoted(candidate.instance_type)} train.py`, "On that machine:"),
+    commandNode(`vmselect probe --instance-type ${quoted(candidate.instance_type)} ${view.program}`, "On that machine:"),
   )];
 }
 
