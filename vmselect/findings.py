@@ -32,6 +32,23 @@ class Finding:
         return {"code": self.code, **texts, "severity": self.severity}
 
 
+PLAIN_NAMES = {
+    "arm-host": "Arm processor", "launch-bound": "very short steps",
+    "launch-overhead": "short steps", "no-interval": "intervals unknown",
+    "uneven-spread": "unequal variation", "level-shift": "step times changed", "input-wait": "waits for data",
+}  # fmt: skip
+"""Names of kinds of findings whose codes are no plain words."""
+
+
+def name_code(code: str) -> str:
+    """A plain name of a kind of finding.
+
+    >>> name_code("launch-bound"), name_code("early-stopping")
+    ('very short steps', 'early stopping')
+    """
+    return PLAIN_NAMES.get(code, code.replace("-", " ").replace("gpu", "GPU"))
+
+
 def warnings_first(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     """Return ``findings`` without duplicates, warnings before information, otherwise in the original order."""
     return tuple(sorted(dict.fromkeys(findings), key=lambda finding: finding.severity != "warning"))

@@ -181,7 +181,9 @@ def test_a_script_without_a_training_is_refused(tmp_path: Path, script: str, cod
 
 
 @pytest.mark.skipif(os.environ.get("KERAS_BACKEND", "tensorflow") != "tensorflow", reason="a pipeline of TensorFlow")
-@pytest.mark.parametrize(("stage", "steps", "size"), [("", 0, 16), (".unbatch().batch(5)", 0, 5), (".rebatch(8)", 1, 8)])
+@pytest.mark.parametrize(
+    ("stage", "steps", "size"), [("", 0, 16), (".unbatch().batch(5)", 0, 5), (".rebatch(8)", 1, 8)]
+)
 def test_a_pipeline_is_described_without_a_bar_and_a_validation(
     stage: str, steps: int, size: int, tmp_path: Path
 ) -> None:

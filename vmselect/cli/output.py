@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeAlias
 import typer
 from rich.cells import cell_len
 from rich.console import Console
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
@@ -139,6 +140,8 @@ def frame_rows(frame: pd.DataFrame) -> list[Row]:
     return [{str(name): value for name, value in row.items()} for row in frame.to_dict("records")]
 
 
+COMMANDS = ("Next:", "Or:", "Then:", "Check:")
+"""Begins of lines that contain a command."""
 WARNING = "Warning: "
 """Begin of a line with a warning."""
 
@@ -215,20 +218,36 @@ def print_headline(headline: str, details: str) -> None:
         Console(highlight=False, soft_wrap=not sys.stdout.isatty()).print(Text(printable(details)))
 
 
-def print_err(lines: Iterable[object], *, always: bool = False) -> None:
+def print_err(lines: Iterable[object], *, always: bool = False, wrap: bool = False) -> None:
     """Print each of ``lines`` to standard error, unless --quiet was given. Errors are printed with ``always=True``.
 
-    A warning that the command has printed before, such as above a table, is not printed again.
+    A warning that the command has printed before, such as above a table, is not printed again. With ``wrap=True``, a
+    terminal shows lines wrapped between words, except those with a command, which is copied.
     """
     if _Verbosity.quiet and not always:
         return
-    console = Console(stderr=True, highlight=False, soft_wrap=True)
+    wraps = wrap and sys.stderr.isatty()
+    console = Console(stderr=True, highlight=False, soft_wrap=not wraps)
     for line in map(str, lines):
+        if wraps and line.startswith(COMMANDS):
+            _print_command(line, console)
+            continue
         text = line.removeprefix(WARNING)
         if text not in _Verbosity.printed:
             console.print(printable(write_options(line)), markup=False)
         if text != line:
             _Verbosity.printed.add(text)
+
+
+def _print_command(line: str, console: Console) -> None:
+    """Print a ``line`` with a command as it is; in a narrow terminal, its comment on a line of its own."""
+    command, separator, comment = line.partition("  # ")
+    if not separator or cell_len(line) <= console.width:
+        command, comment = line, ""
+    console.print(printable(write_options(command)), markup=False, soft_wrap=True)
+    if comment:
+        indent = len(line) - len(line.partition(":")[2].lstrip())
+        console.print(Padding(Text(printable(write_options(f"# {comment}"))), (0, 0, 0, indent)))
 
 
 @contextlib.contextmanager

@@ -24,6 +24,7 @@ from vmselect.cli.output import (
     print_json,
     print_table,
 )
+from vmselect.findings import name_code
 from vmselect.units import format_brief_seconds, format_brief_usd, format_chance, format_count, format_usd, printable
 
 if TYPE_CHECKING:
@@ -82,7 +83,7 @@ def print_ranking(
         if any(line.similar for line in folded):
             lines.insert(0, SIMILAR)
         outdated = [str(ranking.outdated)] if ranking.outdated and not verbose else []
-        print_err([*outdated, *lines, *(step for step in steps if step)])
+        print_err([*outdated, *lines, *(step for step in steps if step)], wrap=True)
     if format is not Format.table:
         print_err(ranking.findings)
     if not ranking:
@@ -147,7 +148,7 @@ def _print_table(ranking: Ranking, folded: Sequence[Line]) -> None:
             "": row.bound,
         }
         lines.append(line)
-        brief_costs.append(_cost_interval(row) if row.interval_only else format_usd(row.cost_usd))
+        brief_costs.append(_cost_interval(row))  # some rows may have nothing else, and the others are as uncertain
     # The headline states what all rows have in common.
     common = {name for name in ("market", "batch", "epochs", "basis", "") if len({line[name] for line in lines}) == 1}
     common -= {""} if any(row.bound for row in rows) else set()
@@ -253,11 +254,11 @@ def _exclusions(excluded: Iterable[Excluded]) -> list[str]:
 
 
 def _count_findings(ranking: Ranking, rows: Sequence[Row], *, excluded: int) -> list[str]:
-    """A line with the codes of the warnings, and the numbers of other findings and of excluded candidates."""
+    """A line with the names of the warnings, and the numbers of other findings and of excluded candidates."""
     findings = {*ranking.findings, *(finding for row in rows for finding in row.findings)}
     warnings = sorted({finding.code for finding in findings if finding.severity == "warning"})
     notes = {finding.code for finding in findings if finding.severity == "info"}.difference(warnings)
-    parts = [f"{format_count(len(warnings), 'warning')} ({', '.join(warnings)})"] if warnings else []
+    parts = [f"{format_count(len(warnings), 'warning')} ({', '.join(map(name_code, warnings))})"] if warnings else []
     parts += [format_count(len(notes), "note")] if notes else []
     parts += [format_count(excluded, "excluded candidate")] if excluded else []
     *first, last = parts or [""]

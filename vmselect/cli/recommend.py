@@ -235,7 +235,7 @@ def _next_steps(ranking: Ranking, words: list[str]) -> list[str]:
     program = shlex.join(words)
     if ranking.next_probe is None:
         check = f"vmselect probe --instance-type {shlex.quote(ranking.best.instance_type)} {program}"
-        return [f"Next:  rent it and train; no probe is recommended. To check the time there: {check}"]
+        return ["Next:  rent it and train; no probe is recommended.", f"Check: {check}  # the time on that machine"]
     _, *others = probe_commands(ranking.next_probe, words)
     lines = [probe_line(ranking, program), *(f"Or:    {command}" for command in others)]
     return [*lines, "Then:  vmselect recommend  # here, with the new record in the folder of the records"]

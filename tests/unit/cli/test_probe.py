@@ -41,7 +41,11 @@ READS = "import argparse\nparser = argparse.ArgumentParser()\nparser.add_argumen
 @pytest.mark.parametrize(
     ("files", "arguments", "stated"),
     [
-        ({"t.py": ""}, ["--html", "a b.html", "--lr", "1"], "vmselect recommend --epochs 5 --html 'a b.html' t.py --lr 1"),
+        (
+            {"t.py": ""},
+            ["--html", "a b.html", "--lr", "1"],
+            "vmselect recommend --epochs 5 --html 'a b.html' t.py --lr 1",
+        ),
         ({"t.py": ""}, ["--lr", "1", "--html=r.html"], "vmselect recommend --epochs 5 --html=r.html t.py --lr 1"),
         ({"t.py": ""}, ["--json", "data"], "vmselect recommend --epochs 5 --json t.py data"),
         ({"t.py": "shtml = 1"}, ["--html"], "vmselect recommend --epochs 5 --html t.py"),

@@ -14,10 +14,11 @@ import pytest
 import vmselect as vs
 from vmselect.cli.demo import DESCRIPTIONS, FOUNDING_RECORDS, assumed_probe, rank_example
 from vmselect.cli.output import LEAST_WIDTH, Format
-from vmselect.cli.ranking_table import MAX_EXCLUDED, print_ranking
-from vmselect.ranking.views import NOT_MEASURED, fold_similar
+from vmselect.cli.ranking_table import MAX_EXCLUDED, print_ranking, probe_line
+from vmselect.findings import name_code
+from vmselect.ranking.views import NOT_MEASURED, SIMILAR, fold_similar
 from vmselect.records import Operations
-from vmselect.units import format_brief_seconds, format_brief_usd, format_chance, format_usd
+from vmselect.units import format_brief_seconds, format_brief_usd, format_chance
 
 
 @pytest.fixture
@@ -94,7 +95,7 @@ def test_no_number_and_no_place_is_cut_off(short: vs.Ranking, width: int, monkey
         assert int(line.split()[0]) == row.rank
         assert line.split()[-1] == format_chance(row.chance + sum(other.chance for other in similar))
         assert str(row.provider)[:LEAST_WIDTH] in line
-        assert (format_brief_usd(row.cost_low) if row.interval_only else format_usd(row.cost_usd)) in line
+        assert f"{format_brief_usd(row.cost_low).removeprefix('$')}-" in line  # the interval, of every row
 
 
 def test_an_interval_is_shown_once_in_a_pipe(short: vs.Ranking, capsys: pytest.CaptureFixture[str]) -> None:
@@ -114,6 +115,24 @@ def test_the_next_step_is_a_command(capsys: pytest.CaptureFixture[str]) -> None:
     (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("Next:")]
     command = line.removeprefix("Next:").partition("#")[0]
     assert shlex.split(command)[:4] == ["vmselect", "probe", "--instance-type", example.next_probe.instance_type]
+
+
+def test_lines_below_the_table_are_wrapped_between_words_except_commands(monkeypatch: pytest.MonkeyPatch) -> None:
+    example, terminal = rank_example(), Terminal("utf-8")
+    monkeypatch.setenv("COLUMNS", "72")
+    monkeypatch.setattr(sys, "stdout", Terminal("utf-8"))
+    monkeypatch.setattr(sys, "stderr", terminal)
+    command = f"Or:    sky launch {'--flag word ' * 20}end"
+    print_ranking(example, top=10, format=Format.table, next_steps=[probe_line(example, "train.py --lr 1"), command])
+    lines = terminal.text.splitlines()
+    assert command in lines  # copied as it is
+    (probe,) = [line for line in lines if line.startswith("Next:")]
+    assert "#" not in probe
+    assert probe.endswith(" train.py --lr 1")
+    others = [line for line in lines if line not in (probe, command)]
+    assert max(map(len, others)) <= 72
+    words = {word for line in (SIMILAR, str(example.outdated or ""), probe_line(example)) for word in line.split()}
+    assert words - {"YOUR_SCRIPT.py"} <= set(terminal.text.split())
 
 
 def test_bars_show_the_intervals_on_one_scale(ranking: vs.Ranking, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -152,7 +171,7 @@ def test_findings_are_counted_and_explained_on_request(ranking: vs.Ranking, caps
     assert messages
     assert all(message in whole for message in messages)
     assert not any(message in brief for message in messages)
-    assert all(finding.code in brief for finding in ranking.findings if finding.severity == "warning")
+    assert all(name_code(finding.code) in brief for finding in ranking.findings if finding.severity == "warning")
 
 
 def test_many_exclusions_are_counted(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -240,7 +240,10 @@ def test_epochs_behind_the_script_are_ranked(
     ("words", "program"),
     [
         ([], "YOUR_SCRIPT.py"),
-        (["train.py", "--epochs", "2", "--note", "<b>'x'"], shlex.join(["train.py", "--epochs", "2", "--note", "<b>'x'"])),
+        (
+            ["train.py", "--epochs", "2", "--note", "<b>'x'"],
+            shlex.join(["train.py", "--epochs", "2", "--note", "<b>'x'"]),
+        ),
     ],
 )
 def test_the_page_has_the_command_of_the_terminal(
