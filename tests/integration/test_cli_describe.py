@@ -180,10 +180,11 @@ def test_a_script_without_a_training_is_refused(tmp_path: Path, script: str, cod
     assert not (tmp_path / "out").exists()
 
 
+STAGES = [("", 0, 16), (".unbatch().batch(5)", 0, 5), (".rebatch(8)", 1, 8)]
+
+
 @pytest.mark.skipif(os.environ.get("KERAS_BACKEND", "tensorflow") != "tensorflow", reason="a pipeline of TensorFlow")
-@pytest.mark.parametrize(
-    ("stage", "steps", "size"), [("", 0, 16), (".unbatch().batch(5)", 0, 5), (".rebatch(8)", 1, 8)]
-)
+@pytest.mark.parametrize(("stage", "steps", "size"), STAGES)
 def test_a_pipeline_is_described_without_a_bar_and_a_validation(
     stage: str, steps: int, size: int, tmp_path: Path
 ) -> None:

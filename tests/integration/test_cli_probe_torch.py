@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -11,6 +13,8 @@ from typing import NamedTuple
 import pytest
 
 import vmselect as vs
+from vmselect.cli.probe_progress import LINE_SECONDS
+from vmselect.watching.display import CLEAR
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 import processes
@@ -398,3 +402,50 @@ def test_a_training_that_fails_is_recorded_at_once(trainers: Ran) -> None:
     assert "failed 3 []" in said, "a profile of each, and nothing is sampled any more"
     failed = profile_of(3, folder)
     assert (failed.outcome, failed.detail) == ("interrupted", "ValueError: mine")
+
+
+SLOW = """
+import time
+import torch
+from torch.utils.data import DataLoader
+
+model = torch.nn.Linear(8, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+for epoch in range(3):
+    for batch in DataLoader(torch.ones(160, 8), batch_size=4):
+        model(batch).mean().backward()
+        optimizer.step()
+        time.sleep(0.25)
+"""
+
+
+def test_the_progress_is_a_line_in_a_terminal_and_the_start_anywhere(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(SLOW)
+    options = ["--path", "out", "--steps", "11", "--instance-type", "box"]
+    command = [*CLI, "probe", *options, "train.py"]
+    piped = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path)
+    start, *others = [line for line in piped.stderr.splitlines() if line.startswith("vmselect: ")]
+    assert "train.py" in start
+    assert "12 steps" in start
+    assert "--seconds" in start
+    assert not any("step " in line or "begins" in line for line in others)  # that the script was ended after a training
+    assert len([line for line in piped.stdout.splitlines() if line.startswith("vmselect: ")]) == 1
+
+    main, other = os.openpty()
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=other, cwd=tmp_path) as process:
+        os.close(other)
+        seen = b"".join(iter(lambda: _read(main), b"")).decode()
+        assert process.wait() == 0
+    os.close(main)
+    updates = seen.split(CLEAR)[1:]
+    shown = [update.splitlines()[0] for update in updates if update.strip()]
+    assert any(re.search(r"epoch 1 of 2: step \d+ of 12", line) for line in shown)
+    assert any("epoch 2 of 2" in line for line in shown)
+    assert len(shown) <= 3 + (2 * 12 * 0.25 + 3) / LINE_SECONDS
+
+
+def _read(terminal: int) -> bytes:
+    try:
+        return os.read(terminal, 4096)
+    except OSError:  # closed by the program
+        return b""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -103,7 +104,7 @@ def probe(
 
     The script may use Keras, plain torch, tf.GradientTape, Lightning or the Hugging Face Trainer. Give options of
     vmselect before the name of the script: everything after the name is passed to the script. Each training is ended
-    after a few seconds of measuring. A probe never gets past the first save: when the script calls a function that
+    after a few seconds of measuring; slow steps and validations take longer, which --seconds limits. A probe never gets past the first save: when the script calls a function that
     saves a model or a checkpoint, such as torch.save, the program ends before anything is written, unless --allow-saves
     is given. Checkpoint callbacks inside a training write to a temporary folder. A hand-written loop ends the script
     after its first training, unless --fits or --fit asks for more. The exit code is that of the script, 1 if no
@@ -147,6 +148,7 @@ def run_script(
     **options: Any,
 ) -> ScriptRun:
     """Run ``script`` with a probe in each of its trainings, and print what was measured."""
+    from vmselect.cli.probe_progress import Progress, describe_plan
     from vmselect.probe.options import check_target
     from vmselect.probe.script import ScriptFailed, probe_script
 
@@ -154,12 +156,19 @@ def run_script(
     check_script(command, script, module=options["module"])
     note_misplaced(context, script, arguments)
     check_target(target, "training")
+    progress = None if choice.watch else Progress()
+    if progress is not None:
+        print_err([f"vmselect: {describe_plan(script, **options)}"])
+        choice = replace(choice, on_start=progress.follow)
     try:
         run = probe_script(script, arguments, target, choice, **options)
     except ScriptFailed as failed:
         if remedy := explain_failure(script, failed.error):
             print_err([f"vmselect: {remedy}"], always=True)
         raise
+    finally:
+        if progress is not None:
+            progress.close()
     if choice.watch:
         for profile in run.profiles:
             if profile.timeline.fit_seconds is not None:
