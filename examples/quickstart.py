@@ -10,6 +10,7 @@ here. Replace the model by your own, or leave your script as it is: vmselect rec
 from __future__ import annotations
 
 import argparse
+import itertools
 import os
 import sys
 import time
@@ -65,9 +66,13 @@ def main() -> None:
     ranking = vs.recommend(model, epochs=EPOCHS, batch_size=BATCH_SIZE, examples=EXAMPLES, records=[])
     print(f"{ranking.headline}\n{ranking.details}\n")
     best = {row.gpu_model: row for row in reversed(ranking.deciding_rows)}  # the best machine with each GPU
-    for row in sorted(best.values(), key=lambda row: row.rank)[:5]:
-        print(f"   {row.rank}. {row.instance_type} ({row.gpu_model}, {row.provider} {row.region}): {row.time_text}, "
-              f"{row.cost_text}")  # fmt: skip
+    rows = sorted(best.values(), key=lambda row: row.rank)
+    for row, following in list(itertools.pairwise(rows))[:5]:
+        between = following.rank - row.rank - 1
+        more = f" +{between}" if between else ""
+        print(f"   {row.rank}. {row.instance_type}{more} ({row.gpu_model}, {row.provider} {row.region}): "
+              f"{row.time_text}, {row.cost_text}")  # fmt: skip
+    print("   +1, +2 ...: the next machines have a GPU that is listed already.")
     print(f"\nNext: {ranking.next_probe or 'no probe is worth its price'}")
     print(f"Report page: {ranking.report(arguments.output / 'report.html').resolve().as_uri()}")
 
@@ -81,7 +86,7 @@ def main() -> None:
         print("   This computer is too busy for a time now. The ranking above does not depend on it.")
     else:
         print(f"   The whole training would take {here.seconds / 3600:,.0f} hours here ({here.low / 3600:,.0f} to "
-              f"{here.high / 3600:,.0f}).")  # fmt: skip
+              f"{here.high / 3600:,.0f}): this computer is not a candidate.")  # fmt: skip
 
 
 if __name__ == "__main__":
