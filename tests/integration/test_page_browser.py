@@ -12,6 +12,7 @@ import pytest
 
 import vmselect as vs
 from vmselect.cli.demo import DESCRIPTIONS
+from vmselect.records import Operations
 from vmselect.report import render_page
 from vmselect.report.page import MAX_CANDIDATES, render_comparisons
 from vmselect.units import format_chance, format_seconds, format_usd
@@ -637,3 +638,36 @@ def test_long_names_and_limits_overlap_no_label(browser: Any, tmp_path: Path, wi
         assert browser.execute_script(found) == []
     finally:
         browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+
+def test_words_of_the_table_are_explained_and_intervals_fit_a_telephone(browser: Any, tmp_path: Path) -> None:
+    resnet = vs.Profile.load(DESCRIPTIONS / "resnet50.json")
+    assert resnet.work is not None
+    parts = resnet.work.operations.model_dump()
+    smaller = Operations(**parts | {name: tuple(value / 12 for value in parts[name]) for name in ("flops", "bytes")})
+    work = resnet.work.model_copy(update={"operations": smaller})
+    ranking = vs.rank(resnet.model_copy(update={"work": work}), epochs=20, catalog=vs.Catalog.embedded("2026-08-22"))
+    assert any(row.interval_only for row in ranking.deciding_rows[:20])
+    open_page(browser, tmp_path / "r.html", render_page(ranking))
+    legend = browser.find_element(By.CSS_SELECTOR, ".meanings").text
+    titled = "return [...document.querySelectorAll('#table [title]:is(th button, .badge)')].map((e) => e.textContent)"
+    words = set(browser.execute_script(titled))
+    assert {"Best", "Score", "Pareto"} <= words
+    assert all(f"{word}:" in legend for word in words)
+    size = {"width": 390, "height": 1000, "deviceScaleFactor": 1, "mobile": True}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    try:
+        settle(browser)
+        cut = (
+            "const edge = document.querySelector('#table').parentElement.getBoundingClientRect().right + 1; "
+            "return [...document.querySelectorAll('#table .range')].filter((e) => "
+            "e.getBoundingClientRect().right > edge).map((e) => e.textContent)"
+        )
+        assert browser.execute_script("return document.querySelectorAll('#table .range').length")
+        assert browser.execute_script(cut) == []
+        # Covers that move with the table lie over shadows that stay at the edges.
+        attached = "return getComputedStyle(document.querySelector('#table').parentElement).backgroundAttachment"
+        assert browser.execute_script(attached) == "local, local, scroll, scroll"
+    finally:
+        browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+    assert complaints(browser) == []

@@ -104,12 +104,12 @@ def probe(
 
     The script may use Keras, plain torch, tf.GradientTape, Lightning or the Hugging Face Trainer. Give options of
     vmselect before the name of the script: everything after the name is passed to the script. Each training is ended
-    after a few seconds of measuring; slow steps and validations take longer, which --seconds limits. A probe never gets past the first save: when the script calls a function that
-    saves a model or a checkpoint, such as torch.save, the program ends before anything is written, unless --allow-saves
-    is given. Checkpoint callbacks inside a training write to a temporary folder. A hand-written loop ends the script
-    after its first training, unless --fits or --fit asks for more. The exit code is that of the script, 1 if no
-    training was measured, or 2 if the script saves before enough steps were measured. vmselect watch measures whole
-    trainings.
+    after a few seconds of measuring; slow steps and validations take longer, which --seconds limits. A probe never gets
+    past the first save: when the script calls a function that saves a model or a checkpoint, such as torch.save, the
+    program ends before anything is written, unless --allow-saves is given. Checkpoint callbacks inside a training write
+    to a temporary folder. A hand-written loop ends the script after its first training, unless --fits or --fit asks for
+    more. The exit code is that of the script, 1 if no training was measured, or 2 if the script saves before enough
+    steps were measured. vmselect watch measures whole trainings.
 
     Examples:
 

@@ -92,7 +92,7 @@ function nextNodes(view) {
   if (!probe) {
     if (!isUnprobed(best.candidate) || rows.length < 2) return [];
     return [nextStepBox(text("Rent it. No probe is recommended."),
-      commandNode(`vmselect probe --instance-type ${quoted(best.candidate.instance_type)} ${view.program}`, "To check the estimate there, in seconds:"))];
+      commandNode(`vmselect probe --instance-type ${quoted(best.candidate.instance_type)} ${view.program}`, "To check the estimate there:"))];
   }
   const { candidate } = probe.row;
   const gpus = candidate.gpus > 1 ? ` with ${formatCount(candidate.gpus)} GPUs` : "";

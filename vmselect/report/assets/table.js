@@ -5,6 +5,14 @@ const PAGE_ROWS = 50;
 /** What the cells say about all rows: names of providers, and whether markets and batch sizes differ. */
 const context = { providers: {}, severalMarkets: true, severalSizes: true };
 
+/** What the words in the table mean. */
+const ABOUT = {
+  best: "chance of being the best of all candidates",
+  score: "weighted ratio to the best values; 1.00 is the best possible",
+  pareto: "no candidate is both faster and cheaper",
+  findings: "has a warning, which Findings below explain",
+};
+
 /** The columns: `value` is the sort key, `cell` the content. Columns with `wide` are omitted on narrow screens. */
 const COLUMNS = [
   { id: "rank", title: "#", wide: true, value: (row) => row.rank, cell: (row) => String(row.rank) },
@@ -23,8 +31,8 @@ const COLUMNS = [
     cell: (row) => valueCell(row, measure),
   })),
   { id: "price", title: "USD per hour", wide: true, value: (row) => row.candidate.usd_per_hour, cell: priceCell },
-  { id: "chance", title: "Best", value: (row) => -row.chance, cell: chanceCell },
-  { id: "score", title: "Score", wide: true, value: (row) => row.score, cell: (row) => fixed(row.score, 2) },
+  { id: "chance", title: "Best", about: ABOUT.best, value: (row) => -row.chance, cell: chanceCell },
+  { id: "score", title: "Score", about: ABOUT.score, wide: true, value: (row) => row.score, cell: (row) => fixed(row.score, 2) },
 ];
 
 function machineCell(row) {
@@ -38,8 +46,8 @@ function machineCell(row) {
   ];
   const badges = [
     row.tied && row.rank > 1 ? h("span", { class: "badge tie" }, "may be best") : null,
-    row.pareto ? h("span", { class: "badge front" }, "Pareto") : null,
-    candidate.warnings ? h("span", { class: "badge warning" }, "see findings") : null,
+    row.pareto ? h("span", { class: "badge front", title: ABOUT.pareto }, "Pareto") : null,
+    candidate.warnings ? h("span", { class: "badge warning", title: ABOUT.findings }, "see findings") : null,
   ];
   // The spaces are for copied text and screen readers.
   const below = h("span", { class: "sub", dir: "auto" }, where.filter(Boolean).join(" · "));
@@ -89,7 +97,7 @@ function buildTable(host, { initial, payload }) {
   const legend = h("ul", { class: "legend", "aria-label": "Where the times come from" });
 
   const headers = columns.map((column) => {
-    const button = h("button", { type: "button" }, column.title);
+    const button = h("button", { type: "button", title: column.about ?? null }, column.title);
     button.addEventListener("click", () => {
       const same = shown.column === column.id;
       refresh({ column: column.id, ascending: same ? !shown.ascending : true });
@@ -97,9 +105,11 @@ function buildTable(host, { initial, payload }) {
     return h("th", { scope: "col", class: classes(column), "data-column": column.id, "aria-sort": "none" }, button);
   });
   head.append(...headers);
+  const meanings = h("p", { class: "meanings" });
   host.append(
     toolbar,
     h("div", { class: "toolbar under" }, legend, count),
+    meanings,
     h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Ranking table" },
       h("table", { id: "table" }, h("thead", null, head), body)),
     more,
@@ -128,9 +138,21 @@ function buildTable(host, { initial, payload }) {
     context.severalSizes = new Set(rows.map(({ candidate }) => candidate.batch_size)).size > 1;
     filters.show(rows);
     replace(legend, basisLegend(rows));
+    replace(meanings, explainWords(rows));
     refresh({ rows });
   };
   return { show, showChances: () => refresh({}) };
+}
+
+/** What the words mean that the table of `rows` shows. On narrow screens some of them are not shown. */
+function explainWords(rows) {
+  const meaning = (word, text, wide = true) => h("span", { class: wide ? "wide-only" : null }, h("b", null, `${word}:`), ` ${text}. `);
+  return [
+    rows.length > 1 ? meaning("Best", ABOUT.best, false) : null,
+    meaning("Score", ABOUT.score),
+    rows.some((row) => row.pareto) ? meaning("Pareto", ABOUT.pareto) : null,
+    rows.some(({ candidate }) => candidate.warnings) ? meaning("see findings", ABOUT.findings) : null,
+  ];
 }
 
 /** The rows that pass the filters, in the chosen order. */
