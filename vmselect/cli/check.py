@@ -85,12 +85,12 @@ def check_profiles(paths: list[str]) -> tuple[list[dict[str, Any]], list[str]]:
         facts = {name: getattr(profile, name) for name in ("instance_type", "batch_size", "model", "outcome")}
         about = {"file": str(file), **facts, **profile.method_seconds}
         findings = (
-            *_unused_gpu(profile),
+            *find_unused_gpu(profile),
             *profile.findings,
             *_training_findings(profile),
             *_smaller_host(profile),
         )
-        rows += [about | vars(finding) for finding in findings] or [about | {"severity": "fine"}]
+        rows += [about | vars(finding) for finding in dict.fromkeys(findings)] or [about | {"severity": "fine"}]
     return rows, unreadable
 
 
@@ -124,19 +124,18 @@ def _wrap(text: str, width: int, *, indent: int) -> list[str]:
     )  # fmt: skip
 
 
-def _unused_gpu(profile: Profile) -> list[Finding]:
-    """Return a warning if the machine type has GPUs in the catalog, but neither probe nor framework found one."""
-    from vmselect.diagnosis.checks import warn_of_unused_gpu
+def find_unused_gpu(profile: Profile) -> tuple[Finding, ...]:
+    """Return a warning if the framework used no GPU, although the machine has one by the catalog or by its name."""
+    from vmselect.diagnosis.causes import describe_causes
+    from vmselect.prediction.hardware import MachineTypes, find_gpu_at_rest
 
-    environment = profile.environment
-    if environment.framework_gpus != 0 or environment.gpus or not profile.instance_type:
-        return []
+    if profile.environment.framework_gpus != 0:  # without loading any prices
+        return ()
     try:
-        sold = _catalog().offers(profile.provider, instance_type=profile.instance_type, market=None)
-    except CatalogError:  # a machine without a price
-        return []
-    sold = sold[sold["gpu_count"] > 0]
-    return [warn_of_unused_gpu(f"{row.gpu_count:g} x {row.gpu_model}") for row in sold.head(1).itertuples()]
+        cause = find_gpu_at_rest(profile, MachineTypes(_catalog()))
+    except CatalogError:  # a damaged price file
+        return ()
+    return () if cause is None else describe_causes(profile, [cause])
 
 
 def _smaller_host(profile: Profile) -> list[Finding]:

@@ -12,6 +12,7 @@ import typer
 from vmselect._checks import check_count, check_name, maybe, several
 from vmselect._io import check_place, default_folder
 from vmselect._models import Output
+from vmselect.cli.check import find_unused_gpu
 from vmselect.cli.failures import explain_failure
 from vmselect.cli.options import check_script, note_misplaced, note_unknown_type
 from vmselect.cli.output import flag, is_quiet, print_err, print_out
@@ -225,6 +226,8 @@ def _show_profiles(run: ScriptRun, target: Place, *, as_json: bool) -> None:
     from vmselect.records.step_times import step_seconds
 
     _note_unknown_types(run.profiles)
+    unused = (finding for profile in run.profiles for finding in find_unused_gpu(profile))
+    print_err([f"vmselect: {finding}" for finding in dict.fromkeys(unused)], always=True)
     if as_json:
         trainings = [
             ProbedTraining(

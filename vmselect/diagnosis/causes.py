@@ -20,6 +20,7 @@ from itertools import chain, combinations
 from typing import Literal, NamedTuple
 
 from vmselect._checks import check_share, maybe, show, suggest_arguments
+from vmselect.diagnosis.gpu_types import names_gpu
 from vmselect.errors import ArgumentError
 from vmselect.findings import Finding
 from vmselect.records import Profile
@@ -100,7 +101,7 @@ Kind = Literal[
     "throttled-by-heat", "throttled-by-power", "throttled-by-hardware", "swapping", "memory-full",
     "container-memory-full", "steal", "other-programs", "slowing-down", "cpu-quota", "cpu-affinity", "input-bound",
     "cpu-saturated", "underfed-gpu", "gpu-memory-full", "gpu-memory-empty", "disk-busy", "slow-boundaries",
-    "slow-first-step", "compute-bound",
+    "slow-first-step", "compute-bound", "unused-gpu", "gpu-not-visible",
 ]  # fmt: skip
 """The kinds of causes."""
 
@@ -166,10 +167,46 @@ def describe_causes(profile: Profile, causes: Iterable[Cause]) -> tuple[Diagnosi
     return tuple(sorted(diagnoses, key=lambda diagnosis: diagnosis.severity != "warning"))
 
 
+def find_unused_gpu(profile: Profile, *, gpus_of_type: float | None = None) -> Cause | None:
+    """The cause that a training used no GPU although its machine has one; None if it used one or there is none.
+
+    The driver shows GPUs, or the machine type has them: ``gpus_of_type`` is their number in the price catalog. Without
+    it the name of the type has to tell, as in records that are examined without prices.
+    """
+    seen = profile.environment
+    if seen.framework_gpus != 0:
+        return None
+    if seen.gpus:
+        return Cause("unused-gpu", {"gpus": float(len(seen.gpus)), "framework_gpus": 0.0})
+    if gpus_of_type if gpus_of_type is not None else names_gpu(profile.instance_type or ""):
+        return Cause("gpu-not-visible", {"gpus": 0.0, "framework_gpus": 0.0})
+    return None
+
+
 def find_host_limit(profile: Profile) -> Cause | None:
     """The cause that limits the steps if it is the input or the CPU instead of the GPU; None if it is not."""
     # Only these two checks, because predictions ask for every record of a history.
     return next(chain(_find_input_bound(profile), _find_cpu_saturation(profile)), None)
+
+
+def _find_unused_gpu(profile: Profile) -> Causes:
+    cause = find_unused_gpu(profile)
+    if cause is not None:
+        yield cause
+
+
+def _describe_unused_gpu(profile: Profile, cause: Cause) -> Diagnosis:
+    seen = profile.environment.gpus
+    fact = f"The machine has {len(seen)} x {seen[0].name}" if seen else f"{profile.instance_type} has a GPU"
+    where = "uses no GPU" if seen else f"saw none: this was no {profile.instance_type}, or its driver is missing"
+    remedy = "Install the GPU driver and the framework's GPU build, then probe again."
+    return Diagnosis(
+        "unused-gpu",
+        f"{fact}, but the framework {where}. The step times are those of a CPU, and rankings do not use them.",
+        remedy if seen else f"Run the probe on the rented machine. There: {remedy[0].lower()}{remedy[1:]}",
+        "warning",
+        cause.evidence,
+    )
 
 
 def _find_input_bound(profile: Profile) -> Causes:
@@ -709,6 +746,7 @@ def _cpu_use(profile: Profile) -> _CpuUse | None:
 
 
 FINDERS: tuple[Callable[[Profile], Causes], ...] = (
+    _find_unused_gpu,
     _find_gpu_throttling,
     _find_swapping,
     _find_full_memory,
@@ -727,6 +765,8 @@ FINDERS: tuple[Callable[[Profile], Causes], ...] = (
 """Functions that find causes, in the order in which their diagnoses are shown."""
 
 DESCRIPTIONS: Mapping[Kind, Callable[[Profile, Cause], Diagnosis]] = {
+    "unused-gpu": _describe_unused_gpu,
+    "gpu-not-visible": _describe_unused_gpu,
     "throttled-by-heat": _describe_gpu_throttling,
     "throttled-by-power": _describe_gpu_throttling,
     "throttled-by-hardware": _describe_gpu_throttling,

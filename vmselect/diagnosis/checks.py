@@ -193,7 +193,6 @@ class Examination:
         if profile.outcome == "described":  # nothing was measured that could be wrong
             return tuple(_setup(profile))
         checks = (
-            _unused_gpu,
             _outcome,
             _dispatch,
             *([_early_stopping] if early_stopping else []),
@@ -348,19 +347,3 @@ def _missing_parts(profile: Profile) -> Iterator[Finding]:
             "If your training validates, probe with validation data and validations=2.",
             "info",
         )
-
-
-def _unused_gpu(profile: Profile) -> Iterator[Finding]:
-    environment = profile.environment
-    if environment.gpus and environment.framework_gpus == 0:
-        yield warn_of_unused_gpu(f"{len(environment.gpus)} x {environment.gpus[0].name}")
-
-
-def warn_of_unused_gpu(gpus: str) -> Finding:
-    """Warning that the training did not use the GPUs that its machine has."""
-    return Finding(
-        "unused-gpu",
-        f"The machine has {gpus}, but the framework uses no GPU.",
-        "Install the GPU driver and the framework's GPU build, then probe again. Until then, rankings exclude this "
-        "measurement.",
-    )

@@ -24,6 +24,7 @@ import pandas as pd
 from vmselect._checks import check_count, check_name, several, show, suggest_arguments
 from vmselect.catalog import Catalog
 from vmselect.catalog.gpus import GpuFigures, figures_of, fold_gpu, gpu_vendor, identify_gpu, nominal_memory_gib
+from vmselect.diagnosis.causes import Cause, find_unused_gpu
 from vmselect.errors import ArgumentError, EstimateError
 from vmselect.findings import Finding
 from vmselect.intervals import Interval
@@ -79,6 +80,14 @@ class MachineTypes:
         """The machine type of a record; None if the catalog does not contain it."""
         machines = self.by_name.get(instance_type or "", ())
         return next((machine for machine in machines if provider in (None, machine.provider)), None)
+
+
+def find_gpu_at_rest(profile: Profile, types: MachineTypes) -> Cause | None:
+    """The cause that a training used no GPU although its machine has one, by the record and by the catalog."""
+    if profile.environment.framework_gpus != 0:
+        return None
+    machine = types.find(profile.instance_type, profile.provider)
+    return find_unused_gpu(profile, gpus_of_type=None if machine is None else machine.gpu_count)
 
 
 def read_gpu(profile: Profile, types: MachineTypes) -> GpuFigures | Refusal:
