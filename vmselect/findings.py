@@ -32,6 +32,10 @@ class Finding:
         return {"code": self.code, **texts, "severity": self.severity}
 
 
+class RecordsNotUsed(Finding):
+    """A remark that records of the training do not contribute to its ranking. It is always shown in full."""
+
+
 PLAIN_NAMES = {
     "arm-host": "Arm processor", "launch-bound": "very short steps",
     "launch-overhead": "short steps", "no-interval": "intervals unknown",

@@ -14,7 +14,7 @@ from vmselect.describing.huggingface import is_trainer
 from vmselect.describing.inputs import DEFAULT_BATCH_SIZE, is_data_set
 from vmselect.describing.tally import count_inputs
 from vmselect.errors import ArgumentError, RankingError, VmselectError
-from vmselect.findings import Finding
+from vmselect.findings import RecordsNotUsed
 from vmselect.probe.description import describe
 from vmselect.ranking import Ranking, rank
 from vmselect.ranking.next_probe import UNKNOWN_SCRIPT
@@ -118,7 +118,7 @@ def rank_training(described: Profile, records: Sequence[Profile], **arguments: A
             f"description: {problem}"
         )
         remedy = "Move records of other data or of an earlier version of the script to another folder."
-        return ranking.with_findings([Finding("records-not-used", left_out, remedy)])
+        return ranking.with_findings([RecordsNotUsed("records-not-used", left_out, remedy)])
 
 
 def load_own(records: str | os.PathLike[str] | Iterable[Profile] | None) -> list[Profile]:

@@ -48,3 +48,13 @@ def test_a_missing_gpu_is_noticed_at_once(tmp_path: Path, name: str, is_warned: 
     assert ("gpu-not-visible" in kinds) is ("unused-gpu" in {f.code for f in profile.findings}) is told
     checked = run(tmp_path, LOOP, "check", "out")
     assert checked.stdout.count("unused-gpu") == int(is_warned)
+
+
+def test_recommend_ranks_the_machine_by_its_description(tmp_path: Path) -> None:
+    assert run(tmp_path, LOOP, *PROBE, "--instance-type", "1x_RTXA5000_SECURE", "train.py").returncode == 0
+    done = run(
+        tmp_path, LOOP, "recommend", "--path", "out", "--machines", "1x_RTXA5000_SECURE,1x_RTXA4500_SECURE", "train.py"
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("_SECURE") >= 2
+    assert "1 record of 1x_RTXA5000_SECURE is not used" in done.stderr

@@ -13,9 +13,12 @@ from typer.testing import CliRunner
 import vmselect as vs
 from vmselect.cli import app
 from vmselect.cli.demo import DESCRIPTIONS
+from vmselect.findings import RecordsNotUsed
+from vmselect.ranking.described import INITIALIZATION
 from vmselect.ranking.next_probe import NextProbe
 from vmselect.recommendation import explain_memory, is_same_training, newest_description, probe_commands
 from vmselect.records.work import Operation, Operations
+from vmselect.report.page import page_data
 
 RESNET = vs.Profile.load(DESCRIPTIONS / "resnet50.json")
 MACHINES = ["g4dn.xlarge", "g5.xlarge", "g6.xlarge"]
@@ -71,6 +74,40 @@ def test_records_that_contradict_the_description_are_left_out_with_a_finding() -
     (finding,) = [finding for finding in contradicted.findings if finding.code == "records-not-used"]
     assert finding.severity == "warning"
     assert "1281167" in finding.message
+
+
+def test_a_record_of_a_gpu_machine_without_its_gpu_changes_nothing(tmp_path: Path) -> None:
+    probe = make_probe("g5.xlarge", 0.5, "NVIDIA A10G")
+    environment = probe.environment.model_copy(update={"gpus": (), "framework_gpus": 0, "precision": "float32"})
+    wait = vs.records.InputWait(seconds=9.0, wall_seconds=10.0, steps=10, method="test")
+    timeline = probe.timeline.model_copy(update={"init_seconds": 3.0, "init_source": "mark_start", "input_wait": wait})
+    blind = probe.model_copy(update={"environment": environment, "timeline": timeline})
+    before, after = (vs.recommend(RESNET, machines="all", records=records) for records in ([], [blind]))
+    assert before.to_frame().equals(after.to_frame())
+    assert "g5.xlarge" in {row.instance_type for row in after}
+    assert {row.terms["initialization"] for row in after} == {INITIALIZATION.value}
+    (finding,) = [finding for finding in after.findings if isinstance(finding, RecordsNotUsed)]
+    assert (finding.code, finding.severity) == ("records-not-used", "warning")
+    assert "g5.xlarge" in finding.message
+    # Without a description of its own, the record has one; times of other machines are used.
+    alone = vs.rank(blind, epochs=90)
+    assert {row.basis for row in alone} == {"described"}
+    good = make_probe("g6.xlarge", 0.5, "NVIDIA L4")
+    mixed = vs.recommend(RESNET, machines=MACHINES, records=[good, blind])
+    assert {row.instance_type: row.basis for row in mixed} == {
+        "g4dn.xlarge": "predicted", "g5.xlarge": "predicted", "g6.xlarge": "measured",
+    }  # fmt: skip
+    # If only measured machines are asked for, the machine is excluded with the reason.
+    measured = vs.rank([good, blind], epochs=90)
+    assert [entry.reason_code for entry in measured.excluded] == ["unused_gpu"]
+    assert page_data(measured)["page"]["subject"][-1] == "1 machine measured"
+
+    blind.save(tmp_path)
+    RESNET.save(tmp_path)
+    page = tmp_path / "page.html"
+    done = CliRunner().invoke(app, ["recommend", "--path", str(tmp_path), "--html", str(page)])
+    assert done.exit_code == 0, done.stderr
+    assert str(finding) in " ".join(done.stderr.split())
 
 
 def test_the_newest_description_counts() -> None:

@@ -24,7 +24,7 @@ from vmselect.cli.output import (
     print_json,
     print_table,
 )
-from vmselect.findings import name_code
+from vmselect.findings import RecordsNotUsed, name_code
 from vmselect.units import format_brief_seconds, format_brief_usd, format_chance, format_count, format_usd, printable
 
 if TYPE_CHECKING:
@@ -224,6 +224,8 @@ def _remarks(ranking: Ranking, table: Sequence[Line], *, verbose: bool) -> list[
     rows = [line.row for line in table]
     bases = {row.basis for row in rows}
     lines = [NOT_MEASURED[basis] for basis in bases if len(bases) == 1 and basis in NOT_MEASURED]
+    if not verbose:
+        lines += [f"Warning: {finding}" for finding in ranking.findings if isinstance(finding, RecordsNotUsed)]
     for name in ranking.settings.measured if len(ranking.settings.epochs) > 1 and ranking else ():
         lines += [f"By {name}: {change}." for change in ranking.crossovers(name)[:5]]
     excluded = ranking.deciding_excluded

@@ -124,11 +124,9 @@ def describe_runtime(
         widths.add_sides(value - low, high - value, once=once, per_epoch=per_epoch)
         return value
 
-    measured = profile.init_seconds if not is_only_description(profile) else None
-    initialization = INITIALIZATION if measured is None else Typical(measured, INITIALIZATION.deviation)
     terms = {
         "boot": (workload.boot_seconds or 0.0, 0.0),
-        "initialization": (add(initialization, once=1.0), 0.0),
+        "initialization": (add(INITIALIZATION, once=1.0), 0.0),
         "first_iteration": (add(FIRST_STEP, once=1.0), 0.0),
         "steady_iterations": (0.0, step.value * full),
         "partial_batch": (0.0, step.value * partial),

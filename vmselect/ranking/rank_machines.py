@@ -24,11 +24,11 @@ from vmselect.errors import ArgumentError, MissingNamesError, RankingError
 from vmselect.estimation import RuntimeModel, Workload, fit_runtime
 from vmselect.estimation.drift import Learned, learn_repetitions
 from vmselect.estimation.programs import epochs_of
-from vmselect.findings import Finding
-from vmselect.prediction.hardware import MachineTypes
+from vmselect.findings import Finding, RecordsNotUsed
+from vmselect.prediction.hardware import MachineTypes, find_gpu_at_rest
 from vmselect.prediction.scaling import Scale, size_per_gpu
 from vmselect.ranking.candidates import Candidates, add_services, describe_suspicious, join_offers
-from vmselect.ranking.described import Descriptions, find_unseen_validations, is_only_description
+from vmselect.ranking.described import Descriptions, find_unseen_validations, is_only_description, settings_key
 from vmselect.ranking.estimates import MachineEstimate, Measured, Studied, Transfer, check_gpu_memory
 from vmselect.ranking.measures import Interruptions
 from vmselect.ranking.options import ALL, Objective, Settings, find_home, read_catalog
@@ -37,9 +37,10 @@ from vmselect.ranking.result import Inputs, Ranking
 from vmselect.ranking.rows import Excluded
 from vmselect.ranking.scripts import ONE_FIT, Script, find_script
 from vmselect.records import Profile, Record
-from vmselect.records.identity import check_comparable, distinct, list_values, read_records
+from vmselect.records.identity import check_comparable, distinct, identify, list_values, read_records
 from vmselect.records.inference import InferenceRecord
 from vmselect.records.training import without_times
+from vmselect.units import format_count
 
 NO_CANDIDATE = "no machine of this ranking matches it; probe such a machine, or add it with machines="
 
@@ -120,6 +121,7 @@ def rank(
     prices = read_catalog(catalog, provider=provider, gpu=gpu)
     study = epochs if isinstance(epochs, ConvergenceStudy) else None
     sizes = work.batch_size if batch_size is None else batch_size
+    chosen, not_used = _replace_without_gpu(chosen, prices, predicts=machines is not None or scale is not None)
     probed = [profile for profile in chosen if not is_only_description(profile)]
     script = None if study or not probed else find_script(probed, sizes=sizes is not None)
     if machines is None and not any(profile.instance_type for profile in probed):
@@ -145,6 +147,7 @@ def rank(
     if sizes is None and study is None:
         training.check_one_batch_size()
     pool = training.estimate()
+    pool.findings += not_used
     # Time and cost of moving data belong to a machine, not to an offer, so they are added before prices are joined.
     moved = maybe(check_dataclass, "transfer", transfer, kind=Transfer)
     if moved is not None:
@@ -390,6 +393,36 @@ def _read_profiles(profiles: Profile | Iterable[Profile]) -> list[Profile]:
             "Some of the records are inference records. Rank them with vmselect.serving.rank_inference."
         )
     return read_records(records, Profile, error=RankingError)
+
+
+def _replace_without_gpu(
+    profiles: list[Profile], catalog: Catalog, *, predicts: bool
+) -> tuple[list[Profile], list[Finding]]:
+    """``profiles`` without those whose machine has a GPU that was not used, if a description can stand for them.
+
+    Their times are those of another computer, and their machines are predicted from the description as if they had not
+    been probed. This needs predictions (``predicts``), or that nothing else was probed, so that all is predicted.
+    """
+    types = MachineTypes(catalog)
+    left_out = [p for p in profiles if not is_only_description(p) and find_gpu_at_rest(p, types) is not None]
+    ids = {profile.id for profile in left_out}
+    others = [profile for profile in profiles if profile.id not in ids]
+    probed = [profile for profile in others if not is_only_description(profile) and profile.instance_type]
+    if not left_out or not (predicts or not probed) or find_script(left_out, sizes=True) is not None:
+        return profiles, []
+    stands = {settings_key(identify(profile).settings) for profile in others if profile.work is not None}
+    for profile in left_out:
+        if profile.work is not None and settings_key(identify(profile).settings) not in stands:
+            others.append(without_times(profile))
+            stands.add(settings_key(identify(profile).settings))
+    if not stands >= {settings_key(identify(profile).settings) for profile in left_out}:
+        return profiles, []
+    names = list_values({profile.instance_type for profile in left_out})
+    count = format_count(len(left_out), "record")
+    verb = "is" if len(left_out) == 1 else "are"
+    fact = f"{count} of {names} {verb} not used: the framework saw no GPU there, so that the step times are of a CPU."
+    remedy = "Run the probe on the rented machine, where the framework sees its GPU."
+    return others, [RecordsNotUsed("records-not-used", fact, remedy)]
 
 
 def _read_workload(workload: Workload | None) -> Workload:

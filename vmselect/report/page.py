@@ -420,7 +420,10 @@ def _find_restated(ranking: Ranking, findings: Sequence[Mapping[str, Any]]) -> l
 
 def _ranking_subject(ranking: Ranking) -> list[str]:
     """Texts for the top of the page: model, batch sizes and number of machines."""
-    machines = ranking.candidates.machine_estimates
+    candidates = ranking.candidates
+    # A machine that was excluded, such as by a training that did not use its GPU, does not count.
+    machines = [candidates.machine_estimates[number] for number in np.unique(candidates.machine_estimate)]
+    machines = machines or list(candidates.machine_estimates)
     models = {profile.model for machine in machines for profile in machine.records if profile.model}
     batches = sorted({machine.batch_size for machine in machines if machine.batch_size})
     models |= {machine.description.model for machine in machines if machine.description and machine.description.model}

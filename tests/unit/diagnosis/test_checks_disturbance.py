@@ -89,7 +89,7 @@ def test_an_estimate_beside_busy_programs_says_nothing() -> None:
 
 
 def test_a_description_answers_for_all_machines_if_every_probe_was_too_disturbed() -> None:
-    loud = disturbed(other_cores=0.74 * 4, usable_cpu_share=1.0)
+    loud = disturbed(gpus=1, other_cores=0.74 * 4, usable_cpu_share=1.0)
     size = loud.batch_size or 0
     described = loud.model_copy(update={"work": make_work(size)})
     catalog = prices(("a", 1.0), ("g", 1.0), gpu_model="T4", gpu_count=1, gpu_memory_gib=16).where(provider="lab")
