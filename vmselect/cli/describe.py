@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from vmselect import _interrupt
+from vmselect._checks import maybe
 from vmselect._io import check_place, default_folder
 from vmselect._models import Output
 from vmselect.cli.failures import DEMANDS_GPU, demand_gpu, explain_failure
 from vmselect.cli.options import check_script, note_misplaced
-from vmselect.cli.output import flag, print_err, print_out
+from vmselect.cli.output import WARNING, flag, print_err, print_out
+from vmselect.records.training import check_precision
 from vmselect.units import format_bytes, format_count
 
 if TYPE_CHECKING:
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from vmselect.probe.script import ScriptRun
     from vmselect.records import Profile
 
+PRECISION_HELP = "Number format of the training on a GPU, such as mixed_float16, if it cannot be detected."
 REMEDY = "Call vmselect.describe(model, batch_size=..., inputs=...) in the script instead."
 
 
@@ -60,6 +63,7 @@ def describe(
         ),
     ] = None,
     batch_size: Annotated[int | None, typer.Option(help="Batch size, if it cannot be detected.")] = None,
+    precision: Annotated[str | None, typer.Option(help=PRECISION_HELP)] = None,
     as_json: Annotated[bool, flag("--json", help="Print the description as JSON, in the last line.")] = False,
     brief: Annotated[bool, typer.Option("--brief", hidden=True)] = False,
 ) -> None:
@@ -85,11 +89,12 @@ def describe(
     else:
         note_misplaced(context, script, arguments or [])
     target = default_folder() if path is None else check_place("--path", path)
+    stated = maybe(check_precision, "--precision", precision)
     with tempfile.TemporaryDirectory(prefix="vmselect-") as folder:
         try:
             run = probe_script(
                 script, arguments or (), Path(folder), Choice(fits=1, describing_seconds=SECONDS), module=module,
-                at_save=functools.partial(_end_at_save, target, as_json, brief), steps=1, steady_seconds=None,
+                at_save=functools.partial(_end_at_save, target, stated, as_json, brief), steps=1, steady_seconds=None,
                 validations=0, sample=None, batch_size=batch_size, verbose=0,
             )  # fmt: skip
         except ScriptFailed as failed:
@@ -103,23 +108,23 @@ def describe(
         except Interrupted as interrupted:
             interrupted.note = None if brief else ""
             raise
-        code = _show(run, target, as_json=as_json, brief=brief)
+        code = _show(run, target, stated, as_json=as_json, brief=brief)
     if code:
         raise typer.Exit(code)
 
 
-def _end_at_save(target: Place, as_json: bool, brief: bool, save: Save, run: ScriptRun) -> int:
+def _end_at_save(target: Place, precision: str | None, as_json: bool, brief: bool, save: Save, run: ScriptRun) -> int:
     """Describe what was seen until ``save``, before which the program ends. Return the exit code."""
     if not run.profiles:
         when = "its training could be described" if run.began else "a training began"
         ended = f"{save} saves before {when}, so the program was ended there."
         print_err([f"vmselect: {ended} Remove this save, or describe the model in the script. {REMEDY}"], always=True)
         return 2
-    return _show(run, target, as_json=as_json, brief=brief)
+    return _show(run, target, precision, as_json=as_json, brief=brief)
 
 
-def _show(run: ScriptRun, target: Place, *, as_json: bool, brief: bool = False) -> int:
-    """Write and print the description of the first training. Return the exit code.
+def _show(run: ScriptRun, target: Place, precision: str | None = None, *, as_json: bool, brief: bool = False) -> int:
+    """Write and print the description of the first training, in the ``precision`` of the user. Return the exit code.
 
     With ``brief``, as for ``vmselect recommend``, the next command is not printed.
     """
@@ -142,9 +147,18 @@ def _show(run: ScriptRun, target: Place, *, as_json: bool, brief: bool = False) 
         print_err([f"vmselect: {seen}{why}. {REMEDY}"], always=True)
         return 1
     described = without_times(profile)
+    if precision is not None:
+        environment = described.environment.model_copy(update={"precision": precision})
+        described = described.model_copy(update={"environment": environment})
+    where = " where a GPU is present" if run.precision_on_gpus and precision is None else ""
     written = described.save(target)
-    for line in _lines(described):
+    for line in _lines(described, where):
         print_err([line]) if as_json else print_out(line)
+    if run.precision_is_unclear and precision is None and described.environment.precision in (None, "float32"):
+        print_err([
+            f"{WARNING}the script may compute in mixed precision where a GPU is present, but is described in float32. "
+            "If so, pass --precision mixed_float16 or mixed_bfloat16, or the option of the script that turns it on."
+        ])  # fmt: skip
     if as_json:
         print_out(_output(described, str(written)).to_json(), raw=True)
     else:
@@ -196,8 +210,8 @@ def _describe_validation(profile: Profile) -> str:
     )
 
 
-def _lines(profile: Profile) -> Sequence[str]:
-    """The description in sentences."""
+def _lines(profile: Profile, where: str) -> Sequence[str]:
+    """The description in sentences; ``where`` is what the precision depends on."""
     from vmselect.catalog.gpus import read_precision
     from vmselect.prediction.machines import read_training_precision
     from vmselect.prediction.memory import describe_memory
@@ -210,7 +224,7 @@ def _lines(profile: Profile) -> Sequence[str]:
         precision += " without TF32"
     lines = [
         f"{name}: {work.parameters:,} trained weights in {work.parameter_tensors} tensors, batch {work.batch_size}, "
-        f"computed in {precision}",
+        f"computed in {precision}{where}",
         f"A step computes {work.product_flops / 1e9:,.4g} GFLOP of products in {sum(work.operations.count):,} "
         f"operations and moves {format_bytes(work.moved_bytes)}.",
     ]

@@ -17,11 +17,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from vmselect._checks import maybe
 from vmselect._io import check_place, default_folder
+from vmselect.cli.describe import PRECISION_HELP
 from vmselect.cli.options import RankingOptions, TopOption, check_script, note_misplaced, with_ranking_options
 from vmselect.cli.output import Format, FormatOption, flag, is_quiet, print_err
 from vmselect.cli.ranking_table import VerboseOption, print_ranking, probe_line
 from vmselect.errors import ArgumentError
+from vmselect.records.training import check_precision
 from vmselect.units import format_count, list_some
 
 if TYPE_CHECKING:
@@ -50,6 +53,7 @@ def recommend(
         str | None,
         typer.Option(help="Folder of the records.", show_default="$VMSELECT_FOLDER, else profiles"),
     ] = None,
+    precision: Annotated[str | None, typer.Option(help=PRECISION_HELP)] = None,
     html: Annotated[Path | None, typer.Option(help="Also write the ranking as a page to this HTML file.")] = None,
     top: TopOption = 10,
     verbose: VerboseOption = False,
@@ -87,6 +91,9 @@ def recommend(
     target = default_folder() if path is None else check_place("--path", path)
     chosen = {"machines": "all"} | options.arguments()
     options.check_names(chosen)  # the script may take minutes up to its first training
+    if script is None and precision is not None:
+        raise ArgumentError("--precision is of a script that is described, and there is no script. Name the script.")
+    maybe(check_precision, "--precision", precision)
     if script is not None:
         check_script("recommend", script, module=module)
         note_misplaced(context, script, arguments or [])
@@ -95,7 +102,7 @@ def recommend(
                 "--model and --fit choose among the records of a folder, but a script determines the training that is "
                 "ranked. Omit the script, or these options."
             )
-        _describe(script, arguments or [], target, module=module)
+        _describe(script, arguments or [], target, precision, module=module)
     records = load_own(str(target)) if Path(str(target)).exists() else []
     if options.chooses:
         records = options.choose(records)
@@ -149,13 +156,13 @@ def _name_left_out(described: Profile, records: Sequence[Profile]) -> list[str]:
     return [f"{counted} not used: batch size {listed}, not {described.batch_size}."]
 
 
-def _describe(script: str, arguments: list[str], target: Place, *, module: bool) -> None:
+def _describe(script: str, arguments: list[str], target: Place, precision: str | None, *, module: bool) -> None:
     """Run ``script`` up to its first training, and write its description to ``target``.
 
     The script runs in a process of its own, so that what it imports and changes does not meet the ranking.
     """
     command = [sys.executable, "-m", "vmselect", "describe", "--path", str(target), "--brief"]
-    command += ["--quiet"] * is_quiet() + ["-m"] * module
+    command += ["--quiet"] * is_quiet() + ["-m"] * module + (["--precision", precision] if precision else [])
     print_err([f"Running {script} up to its first training ..."])
     # TensorFlow reports its instruction sets and oneDNN on standard error, which has nothing to do with the answer; no
     # step is computed that would need them.

@@ -17,6 +17,10 @@ LEAST_SHARE = 0.9
 PLAIN = (int, float, bool, str, type(None))
 
 
+ON_GPUS: list[Callable[[], str | None]] = []
+"""Functions that state the mixed precision which a call that happens now would have if there were a GPU."""
+
+
 class FirstCalls:
     """The first call of a torch model, and of each part of it: shapes only, no tensor is kept.
 
@@ -125,7 +129,7 @@ def _read_precision(module: Model) -> str | None:
         weight = next(module.parameters(), None)
         if weight is not None and weight.dtype in (torch.float16, torch.bfloat16):
             return str(weight.dtype).removeprefix("torch.")
-    return None
+    return next(filter(None, (read() for read in ON_GPUS)), None)
 
 
 def _read_wrapper(module: Model) -> str | None:

@@ -21,12 +21,13 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from vmselect._io import Place
-from vmselect.probe import checkpoints, loop
+from vmselect.probe import calls, checkpoints, loop
 from vmselect.probe.environment import Callback, Model, Trainer, mark_start
 from vmselect.probe.gradients import AUTOGRAD_MODULE, JAX_MODULE, Evidence, GaveUp
 from vmselect.probe.keras import IterationProbe, KerasProbe
 from vmselect.probe.loop import LoopProbe
 from vmselect.probe.options import Options
+from vmselect.probe.precision_switch import PrecisionSwitches
 from vmselect.probe.recording import EnoughTrainings
 from vmselect.probe.saves import Save, after_import, end_other_processes, stop_at_saves
 from vmselect.probe.tape_script import DATASET_MODULE, FUNCTION_MODULE, ITERATOR_MODULE, TAPE_MODULE, TapeScript
@@ -86,6 +87,10 @@ class ScriptRun:
     """Seconds after which the script was ended, because no training was recognized."""
     gave_up_in: str | None = None
     """Where the script was then, if it had imported no framework."""
+    precision_on_gpus: str | None = None
+    """Mixed precision that the script switches on only where it sees a GPU, and with which it was described."""
+    precision_is_unclear: bool = False
+    """Whether the script has switched mixed precision off, and it is not known whether it does so with a GPU."""
     without_cuda: bool = False
     """Whether the script placed something on a CUDA device, which this computer lacks, so that it stayed on the CPU."""
 
@@ -190,9 +195,11 @@ class _Probes:
             for loops in self._scripts:
                 loops.on_start = functools.partial(choice.on_start, can_stop=False)
         self._without_cuda = None if choice.describing_seconds is None else WithoutCuda()
+        self._switches = None if choice.describing_seconds is None else PrecisionSwitches()
         self._trainings = Trainings(
-            self._make, last=choice.last, beside=self._without_loops, without_cuda=self._without_cuda
-        )
+            self._make, last=choice.last, beside=self._without_loops, without_cuda=self._without_cuda,
+            switches=self._switches,
+        )  # fmt: skip
         self._loops: list[LoopProbe] = []
         self.has_enough = False
 
@@ -202,6 +209,12 @@ class _Probes:
         if self._without_cuda is not None:
             after_import("torch", self._without_cuda.watch_torch)
             self._cleanup.callback(self._without_cuda.close)
+        if self._switches is not None:
+            after_import("torch", self._switches.watch_torch)
+            after_import("transformers.training_args", self._switches.watch_arguments)
+            calls.ON_GPUS.append(self._switches.read_context)
+            self._cleanup.callback(calls.ON_GPUS.remove, self._switches.read_context)
+            self._cleanup.callback(self._switches.close)
         after_import(LOADER_MODULE, self._torch.watch_loader)
         after_import(OPTIMIZER_MODULE, self._torch.watch_optimizer)
         after_import(GRADIENT_MODULE, self._torch.watch_gradients)
@@ -274,6 +287,8 @@ class _Probes:
             gradients=() if self._is_recognized() else tuple(self._evidence.seen),
             gave_up_after=self._evidence.limit if self._evidence.gave_up else None,
             gave_up_in=self._evidence.place,
+            precision_on_gpus=self._switches.applied if self._switches else None,
+            precision_is_unclear=self._switches.is_unclear if self._switches else False,
             without_cuda=self._without_cuda is not None and self._without_cuda.redirected,
         )  # fmt: skip
 
@@ -333,6 +348,7 @@ class Trainings:
     last: float
     beside: Callable[[], AbstractContextManager[None]]
     without_cuda: WithoutCuda | None = None
+    switches: PrecisionSwitches | None = None
     probes: list[AnyProbe] = field(default_factory=list)
 
     def patch(self) -> None:
@@ -402,6 +418,8 @@ class Trainings:
         @functools.wraps(train)
         def train_with_probe(trainer: Trainer, *args: object, **options: object) -> object:
             probe, is_new = self._choose_probe(trainer.callback_handler.callbacks, HuggingFaceProbe)
+            if self.switches is not None:
+                probe.stated_precision = self.switches.precision_of(trainer.args)
             if is_new:
                 trainer.add_callback(probe)
             probe.begin()

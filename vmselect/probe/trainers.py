@@ -47,6 +47,8 @@ class TrainerProbe(StepProbe):
     """Base class of the probes for trainers. A subclass implements the callbacks of its library."""
 
     _remedy = "Add the probe to the callbacks of the trainer, and train first."
+    stated_precision = None  # no annotation: it is no argument of the probe
+    """Mixed precision that the trainer was asked for, if the computer of a description would use another one."""
 
     def __getattr__(self, name: str) -> Callable[..., None]:
         # A trainer calls every method of a callback; most need no action.
@@ -254,8 +256,6 @@ class LightningProbe(TrainerProbe):
     5
     """
 
-    stated_precision = None  # no annotation: it is no argument of the probe
-    """Mixed precision that the trainer was asked for, if the computer of a description would use another one."""
     _limits: tuple[int | None, int | None] | None = None
 
     @property
@@ -465,7 +465,7 @@ class HuggingFaceProbe(TrainerProbe):
             optimizers=lambda: [objects["optimizer"]],
             validation=lambda: UNKNOWN_SIZE if trainer is None else measure_evaluation(trainer),
         )
-        recording.calls.precision = read_precision(args)
+        recording.calls.precision = self.stated_precision or read_precision(args)
         recording.facts.early_stopping = _find_earliest_stop(trainer, often)
         recording.facts.initial_epoch = 0 if in_steps else int(state.epoch or 0)  # of a training that is resumed
         recording.facts.steps_left = total - count_batches(state.global_step, accumulate, in_epoch)

@@ -698,7 +698,7 @@ class Profile(Record):
                 environment=Environment(
                     **_given_processes(check_count("workers", workers), gpus, varied.get("nodes", 1)),
                     parallelism=maybe(_check_parallelism, "parallelism", parallelism),
-                    precision=maybe(_check_precision, "precision", precision),
+                    precision=maybe(check_precision, "precision", precision),
                     peak_gpu_memory_bytes=maybe(check_count, "peak_gpu_memory_bytes", peak_gpu_memory_bytes),
                 ),
                 factors=varied,
@@ -776,7 +776,7 @@ def _check_parallelism(name: str, value: Any) -> Parallelism:
     return cast(Parallelism, check_choice(name, value, choices=get_args(Parallelism)))
 
 
-def _check_precision(name: str, value: Any) -> str:
+def check_precision(name: str, value: Any) -> str:
     """Validate ``value``, the name of a data type or dtype policy: without its number of bits it would be ignored."""
     text = check_name(name, value)
     if not re.search("16|32|64", text):
