@@ -28,6 +28,16 @@ for epoch in range(5):
         optimizer.step()
 """
 PROBE = ("probe", "--path", "out", "--steps", "5", "--steady-seconds", "0", "--sample", "0")
+REFUSED = """
+import transformers
+
+transformers.TrainingArguments(output_dir="out", bf16=True)
+"""
+FAILS = """
+import torch
+
+raise RuntimeError("the data are missing\\nand more")
+"""
 
 
 def run(folder: Path, script: str, *command: str) -> subprocess.CompletedProcess[str]:
@@ -58,3 +68,28 @@ def test_recommend_ranks_the_machine_by_its_description(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("_SECURE") >= 2
     assert "1 record of 1x_RTXA5000_SECURE is not used" in done.stderr
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_script_that_fails_before_its_training_is_explained(tmp_path: Path) -> None:
+    done = run(tmp_path, FAILS, "probe", "train.py")
+    assert done.returncode == 1
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith("vmselect: train.py ")
+    assert "RuntimeError: the data are missing." in last
+    assert "rented machine" in last
+    late = run(
+        tmp_path, LOOP.replace("optimizer.step()", "optimizer.step()\n        assert epoch < 0"), "probe", "train.py"
+    )
+    assert late.returncode == 1
+    assert "rented machine" not in late.stderr
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_transformers_that_refuse_bf16_without_a_gpu(tmp_path: Path) -> None:
+    pytest.importorskip("transformers", reason="transformers is not installed")
+    done = run(tmp_path, REFUSED, "probe", "--instance-type", "1x_RTXA5000_SECURE", "train.py")
+    assert done.returncode == 1
+    last = done.stderr.splitlines()[-1]
+    assert "ValueError" in last
+    assert "rented machine" in last

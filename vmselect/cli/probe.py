@@ -33,6 +33,10 @@ STEADY_SECONDS = 2.0
 to second, so twenty short steps would measure one moment only."""
 
 
+MAX_PROBLEM = 200
+"""Number of characters of an error of the script that are repeated below its traceback."""
+
+
 class ProbedTraining(Output):
     """A training that was measured; ``step_seconds`` is null if no step was."""
 
@@ -164,7 +168,10 @@ def run_script(
     try:
         run = probe_script(script, arguments, target, choice, **options)
     except ScriptFailed as failed:
-        if remedy := explain_failure(script, failed.error):
+        remedy = explain_failure(script, failed.error)
+        if remedy is None and not failed.began:
+            remedy = _explain_early_failure(script, failed.error)
+        if remedy:
             print_err([f"vmselect: {remedy}"], always=True)
         raise
     finally:
@@ -185,6 +192,18 @@ def run_script(
             "--fits N (its number of trainings) or vmselect watch."
         ])  # fmt: skip
     return run
+
+
+def _explain_early_failure(script: str, error: Exception) -> str:
+    """A line about the ``error`` that ended ``script`` before its first training."""
+    from vmselect.probe.environment import count_framework_gpus, read_gpus
+    from vmselect.probe.recording import describe_problem
+
+    problem = describe_problem(error).partition("\n")[0][:MAX_PROBLEM].rstrip(".")
+    line = f"{script} failed before its first training, so nothing was measured: {problem}."
+    if count_framework_gpus() or read_gpus():
+        return line
+    return f"{line} This machine has no GPU: if the script needs one, run this command on the rented machine."
 
 
 def _explain_nothing(run: ScriptRun) -> str:

@@ -58,6 +58,8 @@ class ScriptFailed(SystemExit):
     def __init__(self, error: Exception) -> None:
         super().__init__(1)
         self.error = error
+        self.began = False
+        """Whether a training had begun."""
 
 
 LIGHTNING_MODULES = ("lightning.pytorch.trainer.trainer", "pytorch_lightning.trainer.trainer")
@@ -153,6 +155,9 @@ def probe_script(
             probes.has_enough = True
         except GaveUp:
             pass
+        except ScriptFailed as failed:
+            failed.began = probes.count().began
+            raise
         except SystemExit as ended:
             if ended.code not in (None, 0):
                 raise
