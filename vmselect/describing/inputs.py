@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple, TypeAlias
 
-from vmselect.describing.tally import count_inputs
 from vmselect.errors import DescriptionError
 
 Trainer: TypeAlias = Any
@@ -93,6 +92,8 @@ def _read_torch(data: Any) -> Batch:
 
 
 def _read_keras(data: Any) -> Batch:
+    from vmselect.describing.tally import count_inputs  # loads pydantic, which a probe does not need in its training
+
     with kept_random_states():
         inputs = _without_targets(data[0])
     # Its length is its number of batches; the last one may be smaller.
