@@ -19,7 +19,7 @@ _NAMES = re.compile("|".join(FAMILIES), re.IGNORECASE)
 
 
 def names_gpu(instance_type: str) -> bool:
-    """Whether the name of a machine type tells that the machine has a GPU.
+    """Whether the name of a machine type shows that the machine has a GPU.
 
     >>> [names_gpu(name) for name in ("g5.xlarge", "1x_RTXA5000_SECURE", "lab-rtx4090", "c5.large", "t4g.small")]
     [True, True, True, False, False]

@@ -50,7 +50,7 @@ def _parts(value: Any) -> Iterable[Any]:
 
 
 def _name_data(loader: Loader) -> tuple[object, ...]:
-    """What tells the data of loaders apart: the data set, and the sampler if it selects a part of them."""
+    """What distinguishes the data of loaders: the data set, and the sampler if it selects a part of them."""
     data = getattr(loader, "dataset", None)
     with suppress(Exception):  # a length may be code of the user
         if len(loader.sampler) < len(data):  # type: ignore[arg-type]
