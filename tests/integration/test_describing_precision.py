@@ -95,6 +95,7 @@ def test_a_switch_that_depends_on_cuda_counts(tmp_path: Path, context: str, prec
     [
         ("False", "torch.autocast(device.type, enabled=args.amp)"),
         ("False", "torch.autocast(device.type, enabled=args.amp and use_amp)"),
+        ("False", "torch.autocast(device.type, enabled=use_amp and x == 0)"),  # comparing tensors gives no bool
         ("use_amp", "torch.autocast(device.type, enabled=scaler.is_enabled())"),
         ("use_amp", "torch.enable_grad()"),
     ],

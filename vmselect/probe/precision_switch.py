@@ -14,6 +14,7 @@ import inspect
 import operator
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from types import FrameType, ModuleType
 from typing import Any, TypeAlias
@@ -158,10 +159,10 @@ def _read_switch(frame: FrameType | None, keyword: str, position: int | None = N
         tree = None if package in ("torch", "vmselect") else _parse(frame.f_code.co_filename)
         node = None if tree is None else _find_argument(tree, frame.f_lineno, keyword, position)
         if tree is not None and node is not None:
-            try:
-                return bool(_Expressions(tree, frame).evaluate(node))
-            except (_Unknown, TypeError):
-                return None
+            switch = None
+            with suppress(Exception):  # operations on objects of the script may raise anything, which must not end it
+                switch = bool(_Expressions(tree, frame).evaluate(node))
+            return switch
         frame = frame.f_back
     return absent
 
